@@ -5,7 +5,7 @@ from __future__ import annotations
 from vstream.lint import parse_scenario
 from vstream.lint.parse_topology import parse_topology
 from vstream.scenario.generate import to_yaml
-from vstream.scenario.survival import SurvivalScenario, compose_scenarios, is_testable
+from vstream.scenario.survival import SurvivalScenario, compose_survival_scenarios, is_testable
 from vstream.topology.survival import Ability, Failure, survival_table
 
 _TEXT = b"""\
@@ -24,7 +24,7 @@ streams:
 
 def _scenarios() -> tuple[SurvivalScenario, ...]:
     topology = parse_topology(_TEXT, "acme.yaml").require()
-    return compose_scenarios(topology, survival_table(topology), rate=20)
+    return compose_survival_scenarios(topology, survival_table(topology), rate=20)
 
 
 def test_every_cell_that_can_be_shown_is_in_one_of_few_failures() -> None:
@@ -60,7 +60,7 @@ def test_a_loss_of_power_may_take_what_nobody_asked_about() -> None:
     topology = parse_topology(_TEXT, "acme.yaml").require()
     cells = [cell for cell in survival_table(topology) if cell.failure is Failure.POWER]
     consumers = [cell for cell in cells if cell.ability is Ability.CONSUMERS and cell.stream == "sensors"]
-    (scenario,) = compose_scenarios(topology, consumers, rate=20)
+    (scenario,) = compose_survival_scenarios(topology, consumers, rate=20)
     anything = {"reordered": "any", "diverged": "any", "lost": "any", "same-order": "any"}
     for stream in topology.streams:
         assert {"stream": stream.name, **anything} in scenario.data["expect"]

@@ -18,7 +18,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.lint.parse_topology import ParsedTopology
 from vstream.runner import survival as runner
 from vstream.runner.survival import CellStatus, SurvivalRehearsal
-from vstream.scenario.survival import compose_scenarios
+from vstream.scenario.survival import compose_survival_scenarios
 from vstream.topology.survival import Ability, Failure, SurvivalCell, survival_table
 
 
@@ -81,7 +81,7 @@ def _rehearse(
     request = runner.RehearsalRequest(
         topology_text=loaded.text,
         cells=cells,
-        scenarios=compose_scenarios(topology, cells, rate=rate),
+        scenarios=compose_survival_scenarios(topology, cells, rate=rate),
         directory=out or Path("captures") / lab,
         lab=lab,
         version=version,

@@ -21,7 +21,6 @@ from vstream.jetstream.source_header import origin_of
 from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.stream_config import source_name
-from vstream.value_class import value_class
 
 _POLL = 0.2
 _REQUEST = 2.0
@@ -29,14 +28,6 @@ _TAIL = 500
 """Messages read from the end of a stream at first; the number doubles."""
 _SETTLED = 3
 """How often a write stream must be unchanged before it counts as quiet."""
-
-
-@value_class
-class ConvergenceResult:
-    """Whether the streams converged, and if not, what is missing."""
-
-    is_reached: bool
-    missing: str | None = None
 
 
 @dataclass(slots=True)
@@ -60,28 +51,27 @@ class ConvergenceWait:
             _Reader(stream, sources, is_mirror) for stream in streams for sources, is_mirror in _sources_of(stream)
         ]
 
-    async def wait_until_reached(self, *, within: float) -> ConvergenceResult:
-        """Wait until everything that the sources hold now is everywhere, at most *within* seconds."""
-        deadline = time.monotonic() + within
-        ends, missing = await self._read_ends(deadline)
-        return ConvergenceResult(is_reached=False, missing=missing) if missing else await self._poll(ends, deadline)
+    async def wait_until_reached(self, *, within: float) -> None:
+        """
+        Wait until everything that the sources hold now is everywhere.
 
-    async def wait_until_settled(self, *, within: float) -> ConvergenceResult:
+        Raises VstreamError, with what is missing, after *within* seconds.
+        """
+        deadline = time.monotonic() + within
+        await self._wait_until_copied(await self._read_ends(deadline), deadline)
+
+    async def wait_until_settled(self, *, within: float) -> None:
         """Like `wait_until_reached`, after publishing has ended: later messages count too."""
         deadline, before, quiet = time.monotonic() + within, None, 0
-        while True:
-            ends, missing = await self._read_ends(deadline)
-            if missing:
-                return ConvergenceResult(is_reached=False, missing=missing)
-            result = await self._poll(ends, deadline)
+        while quiet < _SETTLED:
+            ends = await self._read_ends(deadline)
+            await self._wait_until_copied(ends, deadline)
             quiet = quiet + 1 if ends == before else 0
-            if not result.is_reached or quiet >= _SETTLED:
-                return result
             before = ends
             await asyncio.sleep(_POLL)
 
-    async def _read_ends(self, deadline: float) -> tuple[dict[str, int], str | None]:
-        """The last sequence of each source that holds anything; and which does not answer until *deadline*."""
+    async def _read_ends(self, deadline: float) -> dict[str, int]:
+        """The last sequence of each source that holds anything. Raises NotReachableError if one does not answer in time."""
         names = list(dict.fromkeys(name for reader in self._readers for name in reader.sources))
         last: dict[str, int] = {}
         while missing := [name for name in names if name not in last]:
@@ -91,18 +81,19 @@ class ConvergenceWait:
                     last[name] = int(state["last_seq"]) if state["messages"] else 0
             if len(last) < len(names):
                 if time.monotonic() > deadline:
-                    return last, f"nobody answers for {', '.join(name for name in names if name not in last)}"
+                    silent = ", ".join(name for name in names if name not in last)
+                    raise NotReachableError(f"nobody answers for {silent}")
                 await asyncio.sleep(_POLL)
-        return last, None
+        return last
 
-    async def _poll(self, ends: Mapping[str, int], deadline: float) -> ConvergenceResult:
+    async def _wait_until_copied(self, ends: Mapping[str, int], deadline: float) -> None:
         while True:
             lags = await asyncio.gather(*(self._list_lags(reader, ends) for reader in self._readers))
             behind = [text for texts in lags for text in texts]
             if not behind:
-                return ConvergenceResult(is_reached=True)
+                return
             if time.monotonic() > deadline:
-                return ConvergenceResult(is_reached=False, missing="; ".join(behind))
+                raise VstreamError("; ".join(behind))
             await asyncio.sleep(_POLL)
 
     async def _list_lags(self, reader: _Reader, ends: Mapping[str, int]) -> list[str]:

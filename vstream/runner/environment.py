@@ -195,12 +195,13 @@ async def repair_meta(environment: Environment) -> None:
         await asyncio.sleep(_PAUSE)
 
 
-async def resync(environment: Environment) -> str | None:
-    """Do what `vstream repair sources` does. Returns why it is not complete."""
+async def resync(environment: Environment) -> None:
+    """Do what `vstream repair sources` does. Raises VstreamError if it is not complete."""
     topology = environment.topology
     target = find_lab_target_of(topology, environment.lab)
     result = await refresh_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=RefreshMode.ALL)
-    return "; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind) or None
+    if result.behind:
+        raise VstreamError("; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind))
 
 
 async def _wait_until_probe_passes(environment: Environment) -> None:

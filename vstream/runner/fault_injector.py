@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vstream.capture.records import FaultOutcome, FaultRecord
@@ -16,19 +16,9 @@ from vstream.servers.target_servers import find_lab_target, find_lab_target_of
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
-Pause = Callable[[int], Awaitable[None]]
-
 _HEAL_TIMEOUT = 120.0
 _RESTART_TIMEOUT = 180.0
 """Seconds per server."""
-
-
-@value_class
-class StepResult:
-    """The result of a step: its window if that differs from the step, and why it is not ok."""
-
-    window: tuple[int, int] | None = None
-    problem: str | None = None
 
 
 @value_class
@@ -51,11 +41,11 @@ class FaultInjector:
         self._on_event = on_event
         self._open: dict[str, _OpenFault] = {}
 
-    async def run_step(self, step: Inject, topology: Topology, pause: Pause) -> StepResult:
+    async def inject(self, step: Inject, topology: Topology) -> int:
         """
-        Inject the fault of *step* into the lab, which has *topology* now; a lasting fault is healed after *pause*.
+        Inject the fault of *step* into the lab, which has *topology* now. Returns when the first signal was sent.
 
-        The window lasts from the first signal to the end of the step, or to the start of healing.
+        Raises VstreamError if it has no effect.
         """
         begun = FaultRecord(
             id=step.id,
@@ -71,19 +61,17 @@ class FaultInjector:
             healed=None,
         )
         try:
-            return await self._inject_fault(step, topology, begun, pause)
+            return await self._inject_and_confirm(step, topology, begun)
         except UnsupportedError as error:
             self._record_end(
                 replace(begun, outcome=FaultOutcome.UNSUPPORTED, error=error.message), FaultState.UNSUPPORTED
             )
-            return StepResult(problem=error.message)
+            raise
         except VstreamError as error:
-            if step.id in self._open:
-                raise  # it does bite, and could not be healed: that is recorded
             self._record_end(replace(begun, error=error.message), FaultState.FAILED)
-            return StepResult(problem=error.message)
+            raise
 
-    async def _inject_fault(self, step: Inject, topology: Topology, begun: FaultRecord, pause: Pause) -> StepResult:
+    async def _inject_and_confirm(self, step: Inject, topology: Topology, begun: FaultRecord) -> int:
         target = find_lab_target_of(topology, self._lab)
         injection = await faults.resolve(step.fault, target, topology, needs_successor=True)
         request = InjectionRequest(
@@ -100,14 +88,13 @@ class FaultInjector:
             # Restarted servers are there again; where a leader stepped down, none was ever gone.
             healed = self._now() if injected.restarted else None
             self._record_end(replace(record, healed=healed), FaultState.HEALED)
-            return StepResult(window=(record.injected, self._now()))
-        self._open[step.id] = _OpenFault(record=record, entry=injected.entry.id)
-        if step.lasting is not None:
-            await pause(step.lasting)
-        end = self._now()
-        if step.lasting is not None or not step.fault.type.stays_open:
-            await self._heal([step.id])
-        return StepResult(window=(record.injected, end if step.lasting is not None else self._now()))
+        else:
+            self._open[step.id] = _OpenFault(record=record, entry=injected.entry.id)
+        return record.injected
+
+    def is_open(self, step: Inject) -> bool:
+        """Whether the fault of *step* is to be healed."""
+        return step.id in self._open
 
     def _confirm(self, begun: FaultRecord, regions: tuple[str, ...], injected: InjectionResult) -> FaultRecord:
         record = replace(

@@ -45,7 +45,7 @@ from vstream.runner.events import (
     WorkloadBegan,
     describe_action,
 )
-from vstream.runner.fault_injector import FaultInjector, StepResult
+from vstream.runner.fault_injector import FaultInjector
 from vstream.runner.read_back import read_back
 from vstream.runner.workers import (
     WorkerProcess,
@@ -60,6 +60,8 @@ from vstream.scenario import model
 from vstream.topology.model import Topology
 
 Watcher = Callable[[Event], None]
+Span = tuple[int, int]
+"""From when to when, in nanoseconds since the capture's start."""
 
 _NS = 1_000_000_000
 _START_DELAY = 200_000_000
@@ -206,7 +208,7 @@ class _Recording:
         self.manifest = manifest.ManifestWriter(
             capture, scenario, topology, wall=time.time_ns(), started=datetime.now(UTC)
         )
-        self.windows = RecordWriter(capture.windows_file, Window)
+        self._windows = RecordWriter(capture.windows_file, Window)
         self._try_files: dict[str, RecordWriter[OperationRecord]] = {}
         self._last_activity = ""
 
@@ -229,6 +231,14 @@ class _Recording:
         """A process that is not started yet; the capture keeps what it says of errors."""
         return WorkerProcess(name, module, adapter.dump_json(spec), self.capture.path / "errors" / f"{name}.txt")
 
+    def record_window(self, name: str, window: Span, action: str, problem: str | None) -> None:
+        """Write down when *action* had its effect, and why it is not ok."""
+        start, end = window
+        self._windows.write(
+            Window(name=name, start=start, end=end, action=action, is_ok=problem is None, detail=problem)
+        )
+        self._windows.flush()
+
     def record_tried(self, region: str, operations: Iterable[OperationRecord]) -> None:
         """Write down what a `try` step has done in *region*."""
         if region not in self._try_files:
@@ -239,7 +249,7 @@ class _Recording:
 
     def finish(self, lab_name: str) -> None:
         """Write what there is."""
-        self.windows.close()
+        self._windows.close()
         for file in self._try_files.values():
             file.close()
         self.manifest.collect_server_logs(lab_name)
@@ -284,57 +294,60 @@ class _ScenarioRun:
         self._recording.on_event(
             StepBegan(at=began, number=number, total=total, name=step.name, description=description)
         )
+        in_effect, problem = None, None
         try:
-            result = await self._perform(step.action, number)
+            in_effect = await self._perform(step.action, number)
         except VstreamError as error:
-            result = StepResult(problem=error.message)
-        problem = result.problem
+            problem = error.message
         self._require_running()
         ended = self._recording.now()
-        start, end = result.window or (began, ended)
-        self._recording.windows.write(
-            Window(
-                name=step.name or f"step {number}",
-                start=start,
-                end=end,
-                action=description,
-                is_ok=problem is None,
-                detail=problem,
-            )
-        )
-        self._recording.windows.flush()
+        window = in_effect or (began, ended)
+        self._recording.record_window(step.name or f"step {number}", window, description, problem)
         self._recording.on_event(StepEnded(at=ended, number=number, is_ok=problem is None, detail=problem))
 
-    async def _perform(self, action: model.Action, number: int) -> StepResult:
+    async def _perform(self, action: model.Action, number: int) -> Span | None:
+        """Returns when it had its effect, if not all the time. Raises VstreamError if the step fails."""
         match action:
             case model.Wait():
                 await self._pause(action.nanoseconds)
             case model.Inject():
-                return await self._faults.run_step(action, self._environment.topology, self._pause)
+                return await self._inject(action)
             case model.Heal():
                 await self._faults.heal(action.ids)
             case model.Resync():
-                return StepResult(problem=await resync(self._environment))
+                await resync(self._environment)
             case model.Converge():
-                result = await self._make_convergence_wait().wait_until_reached(within=action.within / _NS)
-                return StepResult(problem=result.missing)
+                await self._make_convergence_wait().wait_until_reached(within=action.within / _NS)
             case model.Try():
                 await self._try_operations(action, number)
             case model.ChangeRegion():
-                return await self._change_region(action)
+                await self._change_region(action)
             case model.RepairMeta():
                 await repair_meta(self._environment)
             case _:
                 assert_never(action)
-        return StepResult()
+        return None
 
-    async def _change_region(self, action: model.ChangeRegion) -> StepResult:
+    async def _inject(self, step: model.Inject) -> Span:
+        """Returns from the first signal to the end of the step, or to the start of healing."""
+        began = await self._faults.inject(step, self._environment.topology)
+        if step.lasting is not None and self._faults.is_open(step):
+            await self._pause(step.lasting)
+            ended = self._recording.now()
+            await self._faults.heal([step.id])
+            return began, ended
+        if not step.fault.type.stays_open:
+            await self._faults.heal([step.id])
+        return began, self._recording.now()
+
+    async def _change_region(self, action: model.ChangeRegion) -> None:
         began = self._recording.now()
         changed = await change_region(self._environment, action)
         self._environment = changed.environment
         self._recording.manifest.record_region_change(changed, began)
         await self._faults.end_in_lost_regions(changed.environment.topology)
-        return StepResult(problem=changed.problem)
+        if changed.problem is not None:
+            raise VstreamError(changed.problem)
 
     def _make_convergence_wait(self) -> ConvergenceWait:
         return ConvergenceWait(self._environment.bundle.streams, self._connections)
@@ -366,20 +379,16 @@ class _ScenarioRun:
         await self._faults.heal(None)
         began = self._recording.now()
         self._recording.report_activity("waiting until regions agree")
-        result = await self._make_convergence_wait().wait_until_settled(within=_CONVERGENCE_TIMEOUT)
-        self._recording.windows.write(
-            Window(
-                name="quiesce",
-                start=began,
-                end=self._recording.now(),
-                action="wait until regions agree",
-                is_ok=result.is_reached,
-                detail=result.missing,
-            )
-        )
+        problem = None
+        try:
+            await self._make_convergence_wait().wait_until_settled(within=_CONVERGENCE_TIMEOUT)
+        except VstreamError as error:
+            problem = error.message
+        window = (began, self._recording.now())
+        self._recording.record_window("quiesce", window, "wait until regions agree", problem)
         self._recording.report_activity("reading every stream")
         await self._workers.drain_and_stop(within=_FINISH_TIMEOUT)
-        await self._read_back(within=_READ_BACK_TIMEOUT if result.is_reached else _READ_BACK_APART)
+        await self._read_back(within=_READ_BACK_TIMEOUT if problem is None else _READ_BACK_APART)
         self._recording.manifest.mark_complete()
 
     async def _read_back(self, *, within: float) -> None:

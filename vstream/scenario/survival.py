@@ -7,7 +7,6 @@ A cell is shown if everything that the worst incident leaves is as the table say
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vstream.scenario.model import ClientOperation, Measure
@@ -47,20 +46,9 @@ class SurvivalScenario:
     """What happens in it, such as `region west`."""
 
 
-@dataclass(slots=True)
-class _Scenario:
-    """One that is being composed."""
-
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    expect: list[dict[str, Any]] = field(default_factory=list)
-    asked: dict[Asked, tuple[CellKey, ...]] = field(default_factory=dict)
-    incidents: list[str] = field(default_factory=list)
-
-    def ask(self, expectation: Asked, key: CellKey) -> None:
-        self.asked[expectation] = (*self.asked.get(expectation, ()), key)
-
-
-def compose_scenarios(topology: Topology, cells: Sequence[SurvivalCell], *, rate: int) -> tuple[SurvivalScenario, ...]:
+def compose_survival_scenarios(
+    topology: Topology, cells: Sequence[SurvivalCell], *, rate: int
+) -> tuple[SurvivalScenario, ...]:
     """
     The scenarios that show *cells*: one with everything that heals, and one for each loss of power, which leaves losses.
 
@@ -68,32 +56,21 @@ def compose_scenarios(topology: Topology, cells: Sequence[SurvivalCell], *, rate
     """
     streams = {stream.name: stream for stream in topology.streams}
     testable = [cell for cell in cells if cell.incident is not None and is_testable(cell.ruling)]
-    lasting, dark = _Scenario(), []
+    healing, power_losses = _ScenarioComposer(topology, streams), []
     for failure in Failure:
         chosen = [cell for cell in testable if cell.failure is failure]
         for incident in _choose_incidents(topology, streams, chosen):
-            scenario = lasting
             if failure is Failure.POWER:
-                scenario = _Scenario()
-                dark.append(scenario)
-            _RehearsalComposer(topology, streams, scenario).add(incident, chosen)
-    return tuple(_finish(scenario, rate) for scenario in (lasting, *dark) if scenario.steps)
+                power_losses.append(_ScenarioComposer(topology, streams))
+                power_losses[-1].add_power_loss(incident, chosen)
+            else:
+                healing.add_incident(incident, chosen)
+    return tuple(composer.finish(rate) for composer in (healing, *power_losses) if composer.has_incidents)
 
 
 def is_testable(ruling: Ruling) -> bool:
     """Whether a lab can show or refute it: it says something, and that does not depend on where replicas happen to be."""
     return ruling.is_certain and ruling.answer not in {Survival.NEVER, Survival.UNKNOWN}
-
-
-def _finish(scenario: _Scenario, rate: int) -> SurvivalScenario:
-    data = {
-        "scenario": 1,
-        "name": "survive",
-        "workload": {"rate": f"{rate}/s", "readers": [{"by": "direct"}]},
-        "steps": scenario.steps,
-        "expect": scenario.expect,
-    }
-    return SurvivalScenario(data=data, asked=scenario.asked, incidents=tuple(scenario.incidents))
 
 
 def _choose_incidents(
@@ -119,25 +96,47 @@ def _is_as_bad(topology: Topology, stream: VirtualStream, cell: SurvivalCell, in
     return any(ruling.answer is cell.ruling.answer and ruling.is_certain for ruling in rulings)
 
 
-class _RehearsalComposer:
-    def __init__(self, topology: Topology, streams: Mapping[str, VirtualStream], scenario: _Scenario) -> None:
+class _ScenarioComposer:
+    """Composes one scenario, incident by incident."""
+
+    def __init__(self, topology: Topology, streams: Mapping[str, VirtualStream]) -> None:
         self._topology = topology
         self._streams = streams
-        self._scenario = scenario
+        self._steps: list[dict[str, Any]] = []
+        self._expect: list[dict[str, Any]] = []
+        self._asked: dict[Asked, tuple[CellKey, ...]] = {}
+        self._incidents: list[str] = []
 
-    def add(self, incident: Incident, cells: Sequence[SurvivalCell]) -> None:
-        """Let *incident* happen, and expect what *cells* and the table say of it."""
-        name = f"{incident.failure.value}-{len(self._scenario.incidents) + 1}"
-        self._scenario.incidents.append(f"{incident.failure.value} {incident.name}")
-        if incident.failure is Failure.POWER:
-            self._add_power_loss(incident, cells, name)
-            return
+    @property
+    def has_incidents(self) -> bool:
+        """Whether anything happens in it."""
+        return bool(self._incidents)
+
+    def finish(self, rate: int) -> SurvivalScenario:
+        """The scenario of all incidents, with *rate* publishes per second of each stream in each region."""
+        data = {
+            "scenario": 1,
+            "name": "survive",
+            "workload": {"rate": f"{rate}/s", "readers": [{"by": "direct"}]},
+            "steps": self._steps,
+            "expect": self._expect,
+        }
+        return SurvivalScenario(data=data, asked=self._asked, incidents=tuple(self._incidents))
+
+    def _begin_incident(self, incident: Incident) -> str:
+        """Note that *incident* happens next. Returns the name of its step."""
+        self._incidents.append(f"{incident.failure.value} {incident.name}")
+        return f"{incident.failure.value}-{len(self._incidents)}"
+
+    def add_incident(self, incident: Incident, cells: Sequence[SurvivalCell]) -> None:
+        """Let *incident* happen and heal it, and expect what *cells* and the table say of it."""
+        name = self._begin_incident(incident)
         steady, tried = f"{name}-steady", f"{name}-tried"
         regions = [
             region for region in incident.clients if any(region in self._streams[cell.stream].regions for cell in cells)
         ]
         tries_consumers = any(cell.ability is Ability.CONSUMERS for cell in cells)
-        self._scenario.steps += [
+        self._steps += [
             {"wait": "2s"},
             {**_choose_fault(incident), "as": name},
             {"wait": f"{self._recovery_seconds(incident, cells)}s"},
@@ -150,7 +149,7 @@ class _RehearsalComposer:
         for cell in cells:
             for region, ruling in self._rulings(cell, incident):
                 if is_testable(ruling):
-                    self._expect(cell, region, can=ruling.answer.is_survival, steady=steady, tried=tried)
+                    self._expect_ability(cell, region, can=ruling.answer.is_survival, steady=steady, tried=tried)
 
     def _rulings(self, cell: SurvivalCell, incident: Incident) -> Collection[tuple[str, Ruling]]:
         return survival.judge_by_region(self._topology, self._streams[cell.stream], cell.ability, incident).items()
@@ -162,7 +161,7 @@ class _RehearsalComposer:
             return _SETTLE_COPIES
         return _SETTLE if any(ruling.answer is not Survival.YES for _, ruling in rulings) else _SETTLE_AT_ONCE
 
-    def _expect(self, cell: SurvivalCell, region: str, *, can: bool, steady: str, tried: str) -> None:
+    def _expect_ability(self, cell: SurvivalCell, region: str, *, can: bool, steady: str, tried: str) -> None:
         stream, key = cell.stream, (cell.stream, cell.failure, cell.ability)
         if cell.ability is Ability.ORDER:
             self._expect_order(cell, holds=can)
@@ -178,21 +177,26 @@ class _RehearsalComposer:
         }
         measure, first, expected = expectations[cell.ability]
         for window in (first, f"{first}{AGAIN}") if cell.ability is Ability.CONSUMERS else (first,):
-            self._scenario.expect.append({"in": window, "stream": stream, measure.value: expected})
-            self._scenario.ask((measure, window, stream, region), key)
+            self._expect.append({"in": window, "stream": stream, measure.value: expected})
+            self._ask((measure, window, stream, region), key)
+
+    def _ask(self, expectation: Asked, key: CellKey) -> None:
+        self._asked[expectation] = (*self._asked.get(expectation, ()), key)
 
     def _expect_order(self, cell: SurvivalCell, *, holds: bool) -> None:
         asked = (Measure.SAME_ORDER, None, cell.stream, None)
-        if asked not in self._scenario.asked:
-            self._scenario.expect.append({"stream": cell.stream, "same-order": holds})
+        if asked not in self._asked:
+            self._expect.append({"stream": cell.stream, "same-order": holds})
         key = (cell.stream, cell.failure, cell.ability)
-        if key not in self._scenario.asked.get(asked, ()):
-            self._scenario.ask(asked, key)
+        if key not in self._asked.get(asked, ()):
+            self._ask(asked, key)
 
-    def _add_power_loss(self, incident: Incident, cells: Sequence[SurvivalCell], name: str) -> None:
+    def add_power_loss(self, incident: Incident, cells: Sequence[SurvivalCell]) -> None:
+        """The same for *incident*, which takes what servers have stored last."""
+        name = self._begin_incident(incident)
         steady, tried = f"{name}-steady", f"{name}-tried"
         regions = list(incident.clients)
-        self._scenario.steps += [
+        self._steps += [
             {"wait": f"{_POWER}s"},
             {"power-loss": list(incident.regions), "lose": f"{_LOSE}s", "as": name},
             {"resync": None},
@@ -214,27 +218,26 @@ class _RehearsalComposer:
             else:
                 for region, ruling in rulings:
                     if is_testable(ruling):
-                        self._expect(cell, region, can=ruling.answer.is_survival, steady=steady, tried=tried)
+                        self._expect_ability(cell, region, can=ruling.answer.is_survival, steady=steady, tried=tried)
         for stream in self._streams:
             if stream not in keeping:
                 self._expect_anything(stream)
 
     def _expect_anything(self, stream: str) -> None:
         """What is lost takes numbers and places with it, until it is repaired. Nobody asked what of it is lost."""
-        asked = self._scenario.asked
         anything = {"reordered": "any", "diverged": "any"}
-        if (Measure.LOST, None, stream, None) not in asked:
+        if (Measure.LOST, None, stream, None) not in self._asked:
             anything["lost"] = "any"
-        if (Measure.SAME_ORDER, None, stream, None) not in asked:
+        if (Measure.SAME_ORDER, None, stream, None) not in self._asked:
             anything["same-order"] = "any"
-        self._scenario.expect.append({"stream": stream, **anything})
+        self._expect.append({"stream": stream, **anything})
 
     def _expect_losses(self, cell: SurvivalCell, ruling: Ruling) -> None:
         if not is_testable(ruling):
             return
         bound = 0 if ruling.answer.is_survival else ">= 1"
-        self._scenario.expect.append({"stream": cell.stream, "lost": bound})
-        self._scenario.ask((Measure.LOST, None, cell.stream, None), (cell.stream, cell.failure, cell.ability))
+        self._expect.append({"stream": cell.stream, "lost": bound})
+        self._ask((Measure.LOST, None, cell.stream, None), (cell.stream, cell.failure, cell.ability))
 
 
 def _try_twice(regions: Sequence[str], name: str) -> list[dict[str, Any]]:
