@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vstream.syntax.yaml import Path, SourceMap
 
 S = TypeVar("S")
+T = TypeVar("T")
 
 
 @value_class
@@ -36,14 +37,20 @@ class Violation:
     """What `--fix` writes: only what cannot change the meaning of anything else."""
 
 
-def make_refusal(at: Span, message: str, hint: str) -> Violation:
+def make_refusal(at: Span, message: str, hint: str, *related: Related) -> Violation:
     """A Violation that says: with what is at *at*, a server does not start."""
-    return Violation(at=at, message=f"{message}: the server does not start", hint=hint)
+    return Violation(at=at, message=f"{message}: the server does not start", hint=hint, related=related)
 
 
 def suggest_closest(word: str, names: list[str], label: str) -> str:
     """A hint about a name that does not exist: the likely one, or all existing ones."""
     return suggest_name(word, names) or f"{label}: {quote_names(names) if names else 'none'}"
+
+
+def choose_usual(items: Sequence[T], value_of: Callable[[T], object]) -> T:
+    """The first of *items* with the value that most of them have. Raises ValueError if there are none."""
+    values = [value_of(item) for item in items]
+    return items[values.index(max(values, key=values.count))]
 
 
 @value_class

@@ -11,7 +11,7 @@ from vstream.lint.reading.accounts import AccountImport, ExportIndex, exports_of
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
 from vstream.lint.registry import Violation, make_refusal, rule, suggest_closest
 from vstream.lint.rules.mappings.api import is_api
-from vstream.lint.rules.server_values import has_any
+from vstream.lint.rules.server_values import SUBJECT_HINT, check_subjects, has_any
 from vstream.lint.rules.servers.option_kinds import is_key
 from vstream.lint.rules.servers.trust import ACCOUNT_CHECKS as TRUST
 from vstream.lint.workspace import AccountConf, ConfValue, ServerConf, Workspace
@@ -110,11 +110,10 @@ def _check_response_types(server: ServerConf) -> Iterator[Violation]:
         for export in exports_of(account):
             response = entry(export.conf, *_RESPONSE) if export.kind == "stream" else None
             if response is not None:
-                yield Violation(
-                    at=response.key_span,
-                    message=f"`{response.key}` is only for services, but `{export.subject.value}` is a stream: "
-                    "the server does not start",
-                    hint="remove it, or export a `service`",
+                yield make_refusal(
+                    response.key_span,
+                    f"`{response.key}` is only for services, but `{export.subject.value}` is a stream",
+                    "remove it, or export a `service`",
                 )
 
 
@@ -127,11 +126,8 @@ def _check_permissions(server: ServerConf) -> Iterator[Violation]:
                 most = 1 if permission is user.subscribe else 0
                 subject, *queue = str(value.value).split() or [""]
                 if not is_valid(subject) or len(queue) > most:
-                    yield make_refusal(
-                        value.span,
-                        f"`{value.value}` is not a subject that user `{user.name}` may have",
-                        "write tokens between single dots, and `>` only at the end",
-                    )
+                    message = f"`{value.value}` is not a subject that user `{user.name}` may have"
+                    yield make_refusal(value.span, message, SUBJECT_HINT)
 
     yield from _check_route_permissions(server)
 
@@ -142,13 +138,8 @@ def _check_route_permissions(server: ServerConf) -> Iterator[Violation]:
         lists = [direction.value] if direction is not None else []
         if direction is not None and isinstance(direction.value, ConfMap):
             lists = [part.value for part in direction.value.effective_entries()]
-        for written in (value for listed in lists for value in list_values(listed)):
-            if written.text is not None and not is_valid(written.text):
-                yield make_refusal(
-                    written.span,
-                    f"`{written.text}` is not a subject that routes may have",
-                    "write tokens between single dots, and `>` only at the end",
-                )
+        for listed in lists:
+            yield from check_subjects(list_values(listed), "a subject that routes may have")
 
 
 def _check_repeated_users(server: ServerConf) -> Iterator[Violation]:
@@ -157,11 +148,11 @@ def _check_repeated_users(server: ServerConf) -> Iterator[Violation]:
         if not user.name or user.name.startswith("$"):
             continue
         if user.name in seen_users and seen_users[user.name] != user.span:
-            yield Violation(
-                at=user.span,
-                message=f"user `{user.name}` is defined twice: the server does not start",
-                hint="user names must be unique across all accounts",
-                related=(Related(span=seen_users[user.name], message="the other one"),),
+            yield make_refusal(
+                user.span,
+                f"user `{user.name}` is defined twice",
+                "user names must be unique across all accounts",
+                Related(span=seen_users[user.name], message="the other one"),
             )
         seen_users.setdefault(user.name, user.span)
     authorization = server.authorization
@@ -433,11 +424,11 @@ def check_imports(server: ServerConf) -> Iterator[Violation]:
             yield from _check_prefix(account_import)
             yield from _check_target(account_import)
             if key in seen_imports:
-                yield Violation(
-                    at=place.span,
-                    message=f"`{key[0]}` already has a {account_import.kind} that is imported to `{place.value}`: the server does not start",
-                    hint="import it to another subject, with `to`, or remove it",
-                    related=(Related(span=seen_imports[key], message="the other import"),),
+                yield make_refusal(
+                    place.span,
+                    f"`{key[0]}` already has a {account_import.kind} that is imported to `{place.value}`",
+                    "import it to another subject, with `to`, or remove it",
+                    Related(span=seen_imports[key], message="the other import"),
                 )
             elif cycles.has(account.name, account_import):
                 yield make_refusal(

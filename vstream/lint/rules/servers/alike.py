@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import quote_names
 from vstream.lint.reading.leafnodes import LOGINS, hubs_of, list_leaf_users, read_leaf_links, system_of
 from vstream.lint.reading.nodes import entry, maps_in, option, split_url, table
-from vstream.lint.registry import Violation, rule, suggest_closest
+from vstream.lint.registry import Violation, choose_usual, rule, suggest_closest
 from vstream.lint.rules.server_values import (
     are_links_resolved,
     cluster_of,
@@ -31,7 +32,8 @@ from vstream.syntax.natsconf.nodes import ConfMap, to_python
 
 Reading = tuple[str, Span] | None
 """What one server has, as text, and where."""
-
+_Rights = dict[str, frozenset[str]]
+"""What a user is allowed and denied, each with its subjects."""
 
 _ANYTHING: Final = ">"
 _SHOWN: Final = 3
@@ -279,20 +281,17 @@ def _compare_domains_below_a_hub(workspace: Workspace, servers: list[ServerConf]
 
 
 def _compare(group: list[ServerConf], trait: _Trait) -> Iterator[Violation]:
-    values = [trait.read(server) for server in group]
-    counted = Counter(value[0] for value in values if value is not None)
-    if len(counted) <= 1:
-        return
-    usual = max(counted, key=lambda value: counted[value])
-    example = next(value[1] for value in values if value is not None and value[0] == usual)
-    for value in values:
-        if value is not None and value[0] != usual:
-            yield Violation(
-                at=value[1],
-                message=f"{trait.title} {value[0]} here, and {usual} in `{example.file}`: {trait.effect}",
-                hint="make it the same on all servers that connect to each other",
-                related=(Related(span=example, message="the other server"),),
-            )
+    readings = [reading for server in group if (reading := trait.read(server)) is not None]
+    for value, span in readings:
+        usual, example = choose_usual(readings, itemgetter(0))
+        if value != usual:
+            message = f"{trait.title} {value} here, and {usual} in `{example.file}`: {trait.effect}"
+            yield _make_difference(span, message, Related(span=example, message="the other server"))
+
+
+def _make_difference(at: Span, message: str, example: Related, severity: Severity | None = None) -> Violation:
+    hint = "make it the same on all servers that connect to each other"
+    return Violation(at=at, message=message, hint=hint, related=(example,), severity=severity)
 
 
 def _read_cluster_name(server: ServerConf) -> Reading:
@@ -342,12 +341,8 @@ def _compare_logins(blocks: list[ConfMap | None], kind: str) -> Iterator[Violati
             logins.append(((user.value, password.text), login.key_span))
     for secret, span in logins[1:]:
         if secret != logins[0][0]:
-            yield Violation(
-                at=span,
-                message=f"{kind} log in with another user or password than in `{logins[0][1].file}`: they cannot connect",
-                hint="make it the same on all servers that connect to each other",
-                related=(Related(span=logins[0][1], message="the other server"),),
-            )
+            message = f"{kind} log in with another user or password than in `{logins[0][1].file}`: they cannot connect"
+            yield _make_difference(span, message, Related(span=logins[0][1], message="the other server"))
 
 
 def _find_strangers(group: list[ServerConf]) -> Iterator[Violation]:
@@ -417,46 +412,41 @@ def _compare_shared_subjects(group: list[ServerConf]) -> Iterator[Violation]:
                 written = sorted(str(to_python(item)) for item in maps_in(account.conf, word))
                 holders.setdefault((account.name, word), []).append((server, account, written))
     for (name, word), having in holders.items():
-        every = [written for _, _, written in having]
-        usual = max(every, key=every.count)
-        example_server, example, _ = having[every.index(usual)]
+        example_server, example, usual = choose_usual(having, itemgetter(2))
+        effect = "what it may store" if word == "limits" else "which messages pass"
         for _, account, written in having:
             if written != usual:
-                yield Violation(
-                    at=account.key_span,
-                    message=f"the {word} of account `{name}` are others here than in `{example_server.file}`: "
-                    f"{'what it may store' if word == 'limits' else 'which messages pass'} depends on the server",
-                    hint="make it the same on all servers that connect to each other",
-                    related=(Related(span=example.key_span, message="the same account"),),
-                    severity=Severity.WARNING,
+                yield _make_difference(
+                    account.key_span,
+                    f"the {word} of account `{name}` are others here than in `{example_server.file}`: "
+                    f"{effect} depends on the server",
+                    Related(span=example.key_span, message="the same account"),
+                    Severity.WARNING,
                 )
 
 
 def _compare_users(group: list[ServerConf]) -> Iterator[Violation]:
     """What one user may do on each server, and who cannot log in on one of them."""
-    holders: dict[tuple[str | None, str], list[tuple[ServerConf, UserConf]]] = {}
+    holders: dict[tuple[str | None, str], list[tuple[ServerConf, UserConf, _Rights]]] = {}
     for server in group:
         for user in server.users:
-            holders.setdefault((user.account, user.name), []).append((server, user))
+            holders.setdefault((user.account, user.name), []).append((server, user, _list_rights(user)))
     for having in holders.values():
-        every = [_list_rights(user) for _, user in having]
-        usual = max(every, key=every.count)
-        example_server, example = having[every.index(usual)]
-        for (_, user), rights in zip(having, every, strict=True):
+        example_server, example, usual = choose_usual(having, itemgetter(2))
+        for _, user, rights in having:
             difference = next((word for word in usual if rights[word] != usual[word]), None)
             if difference is not None:
-                yield Violation(
-                    at=user.span,
-                    message=f"`{difference}` of user `{user.name}` is {_show(rights[difference])} here, and "
+                yield _make_difference(
+                    user.span,
+                    f"`{difference}` of user `{user.name}` is {_show(rights[difference])} here, and "
                     f"{_show(usual[difference])} in `{example_server.file}`: its rights depend on the server",
-                    hint="make it the same on all servers that connect to each other",
-                    related=(Related(span=example.span, message="the same user"),),
-                    severity=Severity.WARNING,
+                    Related(span=example.span, message="the same user"),
+                    Severity.WARNING,
                 )
         lacking = []
         for server in group:
             accounts = {account.name for account in server.accounts} | ({None} if server.users else set())
-            if example.account in accounts and not any(server is holder for holder, _ in having):
+            if example.account in accounts and not any(server is holder for holder, _, _ in having):
                 lacking.append(server)
         if len(lacking) == 1:
             yield Violation(
@@ -469,8 +459,7 @@ def _compare_users(group: list[ServerConf]) -> Iterator[Violation]:
             )
 
 
-def _list_rights(user: UserConf) -> dict[str, frozenset[str]]:
-    """What *user* is allowed and denied, each with its subjects."""
+def _list_rights(user: UserConf) -> _Rights:
     rights = {}
     for word, permission in (("publish", user.publish), ("subscribe", user.subscribe)):
         allow = permission.allow if permission else None

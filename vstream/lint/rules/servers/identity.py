@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import quote_names
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, make_refusal, rule
 from vstream.lint.rules import server_values
 from vstream.lint.workspace import ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfScalar
@@ -26,11 +26,11 @@ def cluster_and_gateway_differ(workspace: Workspace) -> Iterator[Violation]:
         cluster_name, gateway_name = server.cluster_name, server.gateway.name if server.gateway else None
         names = {name.text for name in (cluster_name, gateway_name) if name and name.text}
         if cluster_name and gateway_name and len(names) > 1:
-            yield Violation(
-                at=gateway_name.span,
-                message=f"the gateway is called `{gateway_name.text}`, the cluster `{cluster_name.text}`: the server does not start",
-                hint="give both the name of the region's cluster",
-                related=(Related(span=cluster_name.span, message="the cluster"),),
+            yield make_refusal(
+                gateway_name.span,
+                f"the gateway is called `{gateway_name.text}`, the cluster `{cluster_name.text}`",
+                "give both the name of the region's cluster",
+                Related(span=cluster_name.span, message="the cluster"),
             )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import quote_names, quote_value
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, make_refusal, rule
 from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
 from vstream.lint.rules.servers.options import NAMES, WrittenOption, blocks_of, list_judged_options
 from vstream.lint.rules.servers.trust import VALUE_CHECKS
@@ -161,10 +161,10 @@ def _check_wrong_values(option: WrittenOption, kind: OptionKind) -> Iterator[Vio
 def _out_of_range(option: WrittenOption, limits: Sequence[int] | None) -> Iterator[Violation]:
     value = option.entry.value.value if isinstance(option.entry.value, ConfScalar) else None
     if limits is not None and isinstance(value, int) and not limits[0] <= value <= limits[1]:
-        yield Violation(
-            at=option.entry.value.span,
-            message=f"`{option.entry.key}` must be from {limits[0]} to {limits[1]}: the server does not start",
-            hint=f"write {limits[1]} or less, and at least {limits[0]}",
+        yield make_refusal(
+            option.entry.value.span,
+            f"`{option.entry.key}` must be from {limits[0]} to {limits[1]}",
+            f"write {limits[1]} or less, and at least {limits[0]}",
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from vstream.diagnostics import Severity, Span
 from vstream.formatting import quote_value
 from vstream.lint.detect import nearest_option
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, make_refusal, rule
 from vstream.lint.rules.server_values import list_whole
 from vstream.lint.rules.servers.option_kinds import FORMS, OptionKind, ValueKind
 from vstream.lint.workspace import ServerConf, Workspace
@@ -152,11 +152,8 @@ def unknown_option(workspace: Workspace) -> Iterator[Violation]:
         for option in list_judged_options(server, seen):
             hint = None if option.is_known else _write_hint(server, option)
             if hint is not None:
-                yield Violation(
-                    at=option.entry.key_span,
-                    message=f"{quote_value(option.entry.key)} is not an option of {option.block.title}: the server does not start",
-                    hint=hint,
-                )
+                message = f"{quote_value(option.entry.key)} is not an option of {option.block.title}"
+                yield make_refusal(option.entry.key_span, message, hint)
 
 
 def list_judged_options(server: ServerConf, seen: set[Span]) -> Iterator[WrittenOption]:

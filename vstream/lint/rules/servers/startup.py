@@ -300,11 +300,11 @@ def _check_account_storage(server: ServerConf) -> Iterator[Violation]:
                 reserved.append(size)
         total = sum(int(str(size.value)) for size in reserved)
         if limit is not None and isinstance(limit.value, int) and total > limit.value > 0:
-            yield Violation(
-                at=reserved[-1].span,
-                message=f"accounts reserve {total:,} bytes, and JetStream has {limit.value:,}: the server does not start",
-                hint="give the accounts less, or JetStream more",
-                related=(Related(span=limit.span, message="what JetStream has"),),
+            yield make_refusal(
+                reserved[-1].span,
+                f"accounts reserve {total:,} bytes, and JetStream has {limit.value:,}",
+                "give the accounts less, or JetStream more",
+                Related(span=limit.span, message="what JetStream has"),
             )
 
 

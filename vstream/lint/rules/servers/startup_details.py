@@ -9,6 +9,7 @@ from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, list_values, option, table
 from vstream.lint.registry import Violation, make_refusal, suggest_closest
 from vstream.lint.rules.server_values import (
+    check_subjects,
     cluster_of,
     has_any,
     has_jetstream,
@@ -17,7 +18,6 @@ from vstream.lint.rules.server_values import (
     read_duration,
 )
 from vstream.lint.workspace import ServerConf
-from vstream.subjects.algebra import is_valid
 
 _ON: Final = frozenset({"enabled", "enable"})
 _ORIGINS: Final = ("allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins", "origin")
@@ -45,11 +45,10 @@ def _check_cluster_without_routes(server: ServerConf) -> Iterator[Violation]:
 def _check_system_jetstream(server: ServerConf) -> Iterator[Violation]:
     system = server.system_account.text if server.system_account else None
     if server.system_account and system == "$G" and has_jetstream(server):
-        yield Violation(
-            at=server.system_account.span,
-            message="`$G`, the account of users that have none, cannot be the system account beside JetStream: "
-            "the server does not start",
-            hint="write `SYS`, and add it to `accounts`",
+        yield make_refusal(
+            server.system_account.span,
+            "`$G`, the account of users that have none, cannot be the system account beside JetStream",
+            "write `SYS`, and add it to `accounts`",
         )
     for account in server.accounts:
         jetstream = entry(account.conf, "jetstream")
@@ -118,22 +117,16 @@ def _check_remotes(server: ServerConf) -> Iterator[Violation]:
         account = str(remote.account.value) if remote.account else "$G"
         key = (tuple(str(url.value) for url in remote.urls), account)
         if remote.urls and key in seen_remotes:
-            yield Violation(
-                at=remote.span,
-                message=f"another remote has the same addresses and account `{account}`: the server does not start",
-                hint="remove it, or give it another account",
-                related=(Related(span=seen_remotes[key], message="the other one"),),
+            yield make_refusal(
+                remote.span,
+                f"another remote has the same addresses and account `{account}`",
+                "remove it, or give it another account",
+                Related(span=seen_remotes[key], message="the other one"),
             )
         seen_remotes.setdefault(key, remote.span)
         for name in ("deny_imports", "deny_import", "deny_exports", "deny_export"):
             listed = entry(remote.conf, name)
-            for subject in list_values(listed.value) if listed else ():
-                if subject.text is not None and not is_valid(subject.text):
-                    yield make_refusal(
-                        subject.span,
-                        f"`{subject.text}` is not a subject",
-                        "write tokens between single dots, and `>` only at the end",
-                    )
+            yield from check_subjects(list_values(listed.value) if listed else (), "a subject")
 
 
 def _check_mqtt_access(server: ServerConf) -> Iterator[Violation]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+from operator import itemgetter
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, choose_usual, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamFile, Workspace
 from vstream.topology.model import DEDUPE_OFF_SINCE
@@ -100,12 +100,10 @@ def duplicate_windows_differ(workspace: Workspace) -> Iterator[Violation]:
     """
     for group in values.StreamSet(workspace.streams).group_read_streams():
         stated = [stream for stream in group if stream.config.fields.get("duplicate_window") is not None]
-        windows = Counter(values.read_number(stream, "duplicate_window") for stream in stated)
-        usual = windows.most_common(1)[0][0] if windows else 0
-        example = next((stream for stream in stated if values.read_number(stream, "duplicate_window") == usual), None)
-        for stream in stated:
-            window = values.read_number(stream, "duplicate_window")
-            if window != usual and example is not None:
+        windows = [(stream, values.read_number(stream, "duplicate_window")) for stream in stated]
+        for stream, window in windows:
+            example, usual = choose_usual(windows, itemgetter(1))
+            if window != usual:
                 yield Violation(
                     at=stream.locate("duplicate_window"),
                     message=f"a window of {_show_window(window)}, `{example.config.name}` has {_show_window(usual)}",

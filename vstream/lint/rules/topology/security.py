@@ -259,18 +259,20 @@ def plaintext_servers(subject: TopologySubject) -> Iterator[Violation]:
     topology = subject.topology
     if topology.transport is not None or subject.document.security.transport is not None:
         return
+    yield from _check_other_hosts(
+        topology,
+        "TLS between them: anyone who reaches their ports can join as a server",
+        "set `security: {transport: {cert_file: …, key_file: …, ca_file: …}}`, or say why they need none: "
+        '`security: {transport: {none: "the hosts are joined by WireGuard"}}`',
+    )
+
+
+def _check_other_hosts(topology: Topology, lacking: str, hint: str) -> Iterator[Violation]:
+    """Servers on other hosts than this one have no *lacking*, which says also what follows."""
     hosts = [seat.server.host for seat in topology.all_seats if seat.server.host and not is_loopback(seat.server.host)]
     if hosts:
-        yield Violation(
-            at=("regions",),
-            message=(
-                f"servers on {len(set(hosts))} hosts, such as `{hosts[0]}`, have no TLS between them: "
-                "anyone who reaches their ports can join as a server"
-            ),
-            hint="set `security: {transport: {cert_file: …, key_file: …, ca_file: …}}`, or say why they need none: "
-            '`security: {transport: {none: "the hosts are joined by WireGuard"}}`',
-            on_key=True,
-        )
+        message = f"servers on {len(set(hosts))} hosts, such as `{hosts[0]}`, have no {lacking}"
+        yield Violation(at=("regions",), message=message, hint=hint, on_key=True)
 
 
 @rule("VS173", "users-missing", Severity.ERROR)
@@ -292,17 +294,12 @@ def users_missing(subject: TopologySubject) -> Iterator[Violation]:
                 on_key=True,
             )
         return
-    hosts = [seat.server.host for seat in topology.all_seats if seat.server.host and not is_loopback(seat.server.host)]
-    if hosts and users is None:
-        yield Violation(
-            at=("regions",),
-            message=(
-                f"servers on {len(set(hosts))} hosts, such as `{hosts[0]}`, have no users: anyone who "
-                "reaches them has full access to the streams"
-            ),
-            hint="name the `account`: vstream then renders it with its users; or say where yours are defined: "
+    if users is None:
+        yield from _check_other_hosts(
+            topology,
+            "users: anyone who reaches them has full access to the streams",
+            "name the `account`: vstream then renders it with its users; or say where yours are defined: "
             '`security: {users: "accounts.conf, kept by operations"}`',
-            on_key=True,
         )
 
 
