@@ -75,8 +75,6 @@ class StreamScan:
         self.duplicated = ExampleCollector()
         self.unexpected = ExampleCollector()
         self.reordered = ExampleCollector()
-        self.diverged = Affected()
-        """Set when all streams were read."""
         self.altered = 0
         self._ledger = ledger
         self._examples = examples
@@ -87,8 +85,8 @@ class StreamScan:
         """Number of messages that the stream once held and has removed."""
         return self.last_seq - self.rows
 
-    def as_verdict(self) -> PhysicalVerdict:
-        """The verdict on this stream."""
+    def as_verdict(self, diverged: Affected) -> PhysicalVerdict:
+        """The verdict on this stream; *diverged* are the messages that it lacks, and another has."""
         return PhysicalVerdict(
             name=self.captured.name,
             region=self.captured.region,
@@ -98,7 +96,7 @@ class StreamScan:
             duplicated=self.duplicated.as_affected(),
             unexpected=self.unexpected.as_affected(),
             altered=self.altered,
-            diverged=self.diverged,
+            diverged=diverged,
             reordered=self.reordered.as_affected(),
         )
 

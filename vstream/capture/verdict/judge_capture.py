@@ -154,9 +154,9 @@ def _judge_stream(
             scan.compare_with_origins()
         scan.forget_origins()
     holdings = Holdings(scans, ledger, examples, context.manifest.given_up)
+    physical = []
     for scan in scans.values():
-        if scan.error is None:
-            scan.diverged = holdings.find_held_elsewhere(scan)
+        physical.append(scan.as_verdict(holdings.find_held_elsewhere(scan) if scan.error is None else Affected()))
     served = {region: scans[item.name] for region, item in layout.served.items() if item is not None}
     readable = {region: scan for region, scan in served.items() if scan.error is None}
     looked_at = {}
@@ -165,14 +165,14 @@ def _judge_stream(
             looked_at[region] = seen[place]
     flow = Propagation(context, name, ledger, readable, looked_at)
     is_same, displaced = compare_served_order([*{scan.captured.name: scan for scan in served.values()}.values()])
-    read = tuple(holdings.judge_served(region, item) for region, item in layout.served.items())
+    read, lost_by_origin = holdings.judge_served(layout.served)
     verdict = StreamVerdict(
         name=name,
         model=context.manifest.models.get(name, "virtual"),
         origins=tallies,
         served=read,
-        physical=tuple(scan.as_verdict() for scan in scans.values()),
-        lost_by_origin=holdings.lost_by_origin(),
+        physical=tuple(physical),
+        lost_by_origin=lost_by_origin,
         same_order=is_same,
         displaced=displaced,
         arrivals=tuple(flow.arrival_delays()),

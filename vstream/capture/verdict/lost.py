@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import or_
 
 from vstream.capture.records import CapturedStream, GivenUpStream
 from vstream.capture.verdict.contents import READ_ROLES, Ledger, StreamScan, find_displaced
-from vstream.capture.verdict.context import ExampleCollector, ExampleFactory
+from vstream.capture.verdict.context import MOST_EXAMPLES, ExampleFactory
 from vstream.capture.verdict.history import NOTHING
 from vstream.capture.verdict.verdict import Affected, ServedVerdict
 
@@ -90,84 +90,71 @@ class Holdings:
         for scan in scans.values():
             anywhere = bytearray(map(or_, anywhere, scan.copies))
         self._anywhere = anywhere
-        self._lost: set[int] = set()
 
-    def lost_by_origin(self) -> Mapping[str, int]:
-        """Messages lost in the regions checked by `judge_served`, each counted once, by region of origin."""
-        attempts = self._ledger.attempts
-        counts = Counter(attempts.regions.text(attempts.region[number]) for number in self._lost)
-        return dict(sorted(counts.items()))
+    def judge_served(
+        self, served: Mapping[str, CapturedStream | None]
+    ) -> tuple[tuple[ServedVerdict, ...], Mapping[str, int]]:
+        """
+        Compare what clients read, by region, with what they should.
 
-    def judge_served(self, region: str, captured: CapturedStream | None) -> ServedVerdict:
-        """Compare what clients of *region* read (*captured*) with what they should."""
-        if captured is None:
-            return ServedVerdict(region=region, stream=None)
-        scan = self._scans[captured.name]
-        if scan.error is not None:
-            return ServedVerdict(region=region, stream=captured.name)
+        Also returns the messages lost in any of the regions, each counted once, by region of origin.
+        """
+        verdicts, lost = [], set[int]()
+        for region, captured in served.items():
+            scan = self._scans[captured.name] if captured is not None else None
+            if scan is None or scan.error is not None:
+                verdicts.append(ServedVerdict(region=region, stream=captured.name if captured is not None else None))
+                continue
+            verdict, lost_here = self._judge_region(region, scan)
+            verdicts.append(verdict)
+            lost.update(lost_here)
+        return tuple(verdicts), self._count_by_origin(lost)
+
+    def _judge_region(self, region: str, scan: StreamScan) -> tuple[ServedVerdict, Sequence[int]]:
+        """The verdict on what clients of *region* read, and the messages that are lost there."""
         attempts = self._ledger.attempts
-        lost, by_origin, everywhere = ExampleCollector(), Counter[str](), 0
         acked = [number for number in _find_absent(scan) if attempts.is_acked(number)]
         absent = [number for number in acked if not self._is_given_up(scan, number)]
         superseded = find_removed_by_limits(scan, self._ledger, absent)
-        for number in absent:
-            if number in superseded:
-                continue
-            self._lost.add(number)
-            by_origin[attempts.regions.text(attempts.region[number])] += 1
-            everywhere += not self._anywhere[number]
-            if lost.wants_more:
-                lost.add(self._examples.describe_attempt(number, self._lost_detail(number), stream=captured.name))
-            else:
-                lost.count += 1
-        recovered, rejected = self._find_recovered(scan)
-        return ServedVerdict(
+        lost = [number for number in absent if number not in superseded]
+        # Those that no stream acknowledged.
+        recovered = [number for number, outcome in enumerate(attempts.outcomes) if outcome and scan.copies[number]]
+        verdict = ServedVerdict(
             region=region,
-            stream=captured.name,
-            lost=lost.as_affected(),
-            lost_by_origin=dict(sorted(by_origin.items())),
-            lost_everywhere=everywhere,
-            recovered=recovered,
-            recovered_rejected=rejected,
+            stream=scan.captured.name,
+            lost=self._make_affected(lost, scan, self._describe_lost),
+            lost_by_origin=self._count_by_origin(lost),
+            lost_everywhere=sum(not self._anywhere[number] for number in lost),
+            recovered=self._make_affected(recovered, scan, self._describe_recovered),
+            recovered_rejected=sum(map(attempts.is_rejected, recovered)),
             superseded=len(superseded),
             given_up=len(acked) - len(absent),
         )
+        return verdict, lost
 
-    def _find_recovered(self, scan: StreamScan) -> tuple[Affected, int]:
+    def _count_by_origin(self, numbers: Iterable[int]) -> Mapping[str, int]:
         attempts = self._ledger.attempts
-        recovered, rejected = ExampleCollector(), 0
-        for number, outcome in enumerate(attempts.outcomes):
-            # Those that no stream acknowledged.
-            if outcome and scan.copies[number]:
-                rejected += attempts.is_rejected(number)
-                how = "was rejected" if attempts.is_rejected(number) else "was not answered"
-                if recovered.wants_more:
-                    detail = f"stored, though its publish {how}"
-                    recovered.add(self._examples.describe_attempt(number, detail, stream=scan.captured.name))
-                else:
-                    recovered.count += 1
-        return recovered.as_affected(), rejected
+        return dict(sorted(Counter(attempts.regions.text(attempts.region[number]) for number in numbers).items()))
+
+    def _make_affected(self, numbers: Sequence[int], scan: StreamScan, describe: Callable[[int], str]) -> Affected:
+        """The messages *numbers*, of which the first are described as examples of *scan*."""
+        examples = []
+        for number in numbers[:MOST_EXAMPLES]:
+            examples.append(self._examples.describe_attempt(number, describe(number), stream=scan.captured.name))
+        return Affected(count=len(numbers), examples=tuple(examples))
 
     def find_held_elsewhere(self, scan: StreamScan) -> Affected:
         """Messages that *scan* should hold and does not, while another stream does. Lost messages are left out."""
         attempts = self._ledger.attempts
         is_read = scan.captured.role in READ_ROLES
-        collector = ExampleCollector()
         absent = []
         for number in _find_absent(scan):
             belongs = self._is_home(scan, number) if scan.is_write else not (is_read and attempts.is_acked(number))
             if belongs and self._anywhere[number] and not self._is_given_up(scan, number):
                 absent.append(number)
         excused = find_removed_by_limits(scan, self._ledger, absent)
-        for number in absent:
-            if number in excused:
-                continue
-            if collector.wants_more:
-                detail = f"not there, but in {self._holders(number)}"
-                collector.add(self._examples.describe_attempt(number, detail, stream=scan.captured.name))
-            else:
-                collector.count += 1
-        return collector.as_affected()
+        held_elsewhere = [number for number in absent if number not in excused]
+        return self._make_affected(held_elsewhere, scan, self._describe_held_elsewhere)
 
     def _is_given_up(self, scan: StreamScan, number: int) -> bool:
         """Whether it was said that *scan* would lack this message, when the stream that acknowledged it was given up."""
@@ -191,7 +178,14 @@ class Holdings:
     def _holders(self, number: int) -> str:
         return ", ".join(name for name, scan in self._scans.items() if scan.copies[number])
 
-    def _lost_detail(self, number: int) -> str:
+    def _describe_held_elsewhere(self, number: int) -> str:
+        return f"not there, but in {self._holders(number)}"
+
+    def _describe_recovered(self, number: int) -> str:
+        how = "was rejected" if self._ledger.attempts.is_rejected(number) else "was not answered"
+        return f"stored, though its publish {how}"
+
+    def _describe_lost(self, number: int) -> str:
         attempts, ledger = self._ledger.attempts, self._ledger
         holders = self._holders(number)
         if ledger.home[number] != NOTHING:

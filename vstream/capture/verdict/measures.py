@@ -108,13 +108,8 @@ class Measurements:
             )
         if question.expectation.measure is Measure.SAME_ORDER:
             return _measure_order(stream)
-        measured = {
-            Measure.LOST: self._measure_lost,
-            Measure.DUPLICATED: self._measure_stored,
-            Measure.UNEXPECTED: self._measure_stored,
-            Measure.REORDERED: self._measure_stored,
-            Measure.DIVERGED: self._measure_stored,
-        }[question.expectation.measure](stream, question)
+        is_lost = question.expectation.measure is Measure.LOST
+        measured = (self._measure_lost if is_lost else self._measure_stored)(stream, question)
         doubts = list(measured.doubts)
         if not sum(tally.attempted for tally in stream.origins.values()):
             doubts.append("nothing was published")
