@@ -181,3 +181,28 @@ async def test_the_new_consumer_goes_on_where_that_of_the_copy_was() -> None:
     plan = plan_for(lose_west("central"), await make_orphaned(), "prices")
     (created,) = [change for change in plan.changes if isinstance(change, CreateConsumer)]
     assert (created.config.name, created.continues) == ("prices > reader", "prices-read-central")
+
+
+@pytest.mark.parametrize("steps", range(len(STEPS)))
+async def test_an_origin_that_was_deleted_is_made_from_the_copy_where_its_new_home_is(steps: int) -> None:
+    servers = await make_orphaned()
+    moved = topology({"prices": {**HOMED["prices"], "home": "central"}}, server_version="2.12")
+    for call in STEPS[1:steps]:
+        plan = plan_for(moved, servers)
+        (change,) = [change for change in plan.changes if describe(change) == call][:1]
+        await execute_plan(replace(plan, changes=(change,), rules=(), gates=()), servers.administer(None))
+    plan = plan_for(moved, servers)
+    calls = [describe(change) for change in plan.changes]
+    assert [call for call in calls if "prices-read-west" not in call] == STEPS[max(steps, 1) :]
+    assert not any(note.name == "prices" for note in plan.notes)
+
+
+async def test_an_origin_that_does_not_answer_is_not_made_again_where_its_new_home_is() -> None:
+    moved = topology({"prices": {**HOMED["prices"], "home": "central"}}, server_version="2.12")
+    down = plan_for(moved, await make_orphaned(), "prices")
+    assert "prices" in {blocked.name for blocked in down.blocked}
+    assert "create prices" not in map(describe, down.changes)
+    (behind,) = plan_for(
+        topology({"prices": {**HOMED["prices"], "home": "east"}}, server_version="2.12"), await make_orphaned()
+    ).blocked
+    assert (behind.reason[:22], behind.hint) == ("its origin is gone, an", "make `central` its home")

@@ -1,5 +1,5 @@
 """
-Give a `homed` stream another home, where its home is dead for good.
+Give a `homed` stream another home, where its home is dead for good, or its origin was deleted.
 
 Nothing of the origin is left but the copies in the other regions: mirrors, which have its very sequences. The copy that has
 come furthest becomes the origin. Servers cannot rename a stream, and refuse mirrors in a circle. So the meta group forgets
@@ -36,7 +36,8 @@ def plan_new_home(stream: RenderedStream, context: DiffContext) -> tuple[Outcome
     if observed is not None:
         is_own_copy = seed_region.is_copy(observed) and observed.config.owner == context.topology.name
         return (*_plan_rest(stream, observed),) if is_own_copy else ()
-    if copy is None:
+    is_down = stream.config.name in context.observed.missing and not _has_lost_home(stream, context)
+    if copy is None or copy.config.owner != context.topology.name or is_down:
         return ()
     blocked = _block(stream, copy, context)
     return (blocked,) if blocked is not None else (*_plan_steps(stream, copy, context),)
@@ -82,34 +83,39 @@ def _carry_records(copy: str, origin: RenderedStream, context: DiffContext) -> I
 
 
 def _replaced_copy(stream: RenderedStream, context: DiffContext) -> str | None:
-    """The read stream in the new home of *stream*, which is its origin; None if it has not lost its home."""
-    if stream.role is not Role.ORIGIN or not any(
-        lost.homes.get(stream.virtual) == stream.region for lost in context.topology.lost
-    ):
+    """The read stream in the home of *stream*, if that is an origin and vstream can make it out of a copy."""
+    if stream.role is not Role.ORIGIN or stream.account is not None:
         return None
     virtual = next(candidate for candidate in context.topology.streams if candidate.name == stream.virtual)
     return physical.physical_name(virtual, Role.READ, stream.region)
 
 
+def _has_lost_home(stream: RenderedStream, context: DiffContext) -> bool:
+    return any(lost.homes.get(stream.virtual) == stream.region for lost in context.topology.lost)
+
+
 def _block(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -> Blocked | None:
     """Block the promotion of *copy* if servers cannot do it, or if another copy has, or may have, come further."""
-    name, virtual = copy.config.name, stream.virtual
+    name, virtual, is_lost = copy.config.name, stream.virtual, _has_lost_home(stream, context)
+    dead = "its home is dead" if is_lost else "its origin is gone"
     if context.topology.server_version < seed_region.SINCE:
         return Blocked(
             name=stream.config.name,
             region=stream.region,
-            reason="its home is dead, and servers before 2.12 cannot make an origin out of a copy",
+            reason=f"{dead}, and servers before 2.12 cannot make an origin out of a copy",
             hint="update the servers and `server_version`; or publish to a stream with another name",
         )
     for sibling in context.siblings[virtual]:
         copied = context.streams.get(sibling.config.name)
         if sibling.config.name in context.observed.missing and sibling.role is Role.READ:
-            reason = f"its home is dead, and whether `{sibling.config.name}` has more of it than `{name}` is not known"
+            reason = f"{dead}, and whether `{sibling.config.name}` has more of it than `{name}` is not known"
             hint = f"is `{sibling.region}` down? plan again when it is back, or give that region up, too"
             return Blocked(name=stream.config.name, region=stream.region, reason=reason, hint=hint)
         if copied is not None and copied.last_seq > copy.last_seq:
-            reason = f"its home is dead, and `{copied.config.name}` has {copied.last_seq:,} messages of it, `{name}` {copy.last_seq:,}"
-            hint = f"make `{sibling.region}` its home under `lost`"
+            reason = (
+                f"{dead}, and `{copied.config.name}` has {copied.last_seq:,} messages of it, `{name}` {copy.last_seq:,}"
+            )
+            hint = f"make `{sibling.region}` its home{' under `lost`' if is_lost else ''}"
             return Blocked(name=stream.config.name, region=stream.region, reason=reason, hint=hint)
     return None
 
@@ -130,7 +136,7 @@ def _plan_steps(stream: RenderedStream, copy: ObservedStream, context: DiffConte
 def _detach(copy: ObservedStream, region: str) -> Update:
     fields = {key: value for key, value in copy.config.fields.items() if key not in {"mirror", "mirror_direct"}}
     before = {"name": copy.config.mirror_name}
-    why = "the stream that it mirrors is dead, and the new one is made from it"
+    why = "the stream that it mirrors is gone, and the new one is made from it"
     return Update(
         config=StreamConfig(name=copy.config.name, fields=fields),
         region=region,
