@@ -23,6 +23,7 @@ from tests.support.command import Ran, vstream
 from tests.support.night import with_night
 from tests.support.probe_lab import until
 from tests.support.shared_lab import own_lab
+from tests.support.topologies import begin_topology
 from vstream.apply.push_accounts import SignedAccounts
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
@@ -36,20 +37,19 @@ from vstream.render.pipeline import render_bundle
 pytestmark = pytest.mark.lab
 
 VERSIONS = with_night(["2.15.1"], ["2.12.8"])
-TOPOLOGY = """\
-version: 1
-name: signed
-server_version: "2.12"
+TOPOLOGY = (
+    begin_topology("signed", west=1, east=1)
+    + """\
 routing: accounts
 security: {mode: operator}
 roots: [v.>]
-regions: {west: {servers: 1}, east: {servers: 1}}
 defaults: {write: {max_age: 1h}}
 streams:
   foo: {subjects: [foo.>], canary: foo._canary.*, consumers: {settled: {}}}
   one: {subjects: [v.one.>], canary: v.one._canary.*}
   prices: {subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*}
 """
+)
 GROWN = TOPOLOGY.replace("east: {servers: 1}}", "east: {servers: 1}, north: {servers: 1}}").replace(
     "  one:", "  two: {subjects: [two.>], canary: two._canary.*}\n  one:"
 )

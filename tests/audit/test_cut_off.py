@@ -15,6 +15,7 @@ from tests.support.chaos_lab import chaos, require_success
 from tests.support.command import vstream
 from tests.support.probe_lab import until
 from tests.support.shared_lab import shared_lab
+from tests.support.topologies import begin_topology
 from vstream.audit.extract import plan_extraction
 from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
@@ -29,14 +30,10 @@ from vstream.render.pipeline import render_streams
 pytestmark = pytest.mark.lab
 
 LAB = "rehearsal"
-TOPOLOGY = f"""\
-version: 1
-name: {LAB}
-server_version: "2.12"
-regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
-stretch: {{members: all}}
-streams: {{stock: {{subjects: [stock.>], consistency: stretch}}}}
-"""
+TOPOLOGY = (
+    begin_topology(LAB, west=1, central=1, east=1)
+    + "stretch: {members: all}\nstreams: {stock: {subjects: [stock.>], consistency: stretch}}\n"
+)
 BEFORE, AFTER = 20, 5
 HOUR_NS = 3600 * 10**9
 

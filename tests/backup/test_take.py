@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream
+from tests.support.topologies import one_region
 from vstream.backup.directory import FORMAT, BackupDirectory, BackupRecord, SavedStream
 from vstream.backup.take import find_cut
 from vstream.errors import RefusedError, VstreamError
@@ -159,9 +160,6 @@ def test_nobody_else_reads_a_backup_also_where_the_directory_was_there(tmp_path:
 
 def test_nothing_is_left_where_a_region_does_not_answer(tmp_path: Path) -> None:
     file = tmp_path / "acme.yaml"
-    file.write_text(
-        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
-        "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\nconnect: {west: {urls: ['nats://127.0.0.1:1']}}\n"
-    )
+    file.write_text(one_region("nats://127.0.0.1:1"))
     assert vstream("backup", "take", tmp_path / "monday", file).code == 3
     assert [path.name for path in tmp_path.iterdir()] == ["acme.yaml"]

@@ -13,15 +13,10 @@ import nkeys
 import pytest
 
 from tests.support.command import environment, vstream
+from tests.support.topologies import begin_topology
 from vstream import __version__
 
-GOOD = """\
-version: 1
-name: acme
-server_version: "2.12"
-regions: {west: {servers: 1}, east: {servers: 1}}
-streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
-"""
+GOOD = begin_topology("acme", west=1, east=1) + "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
 BAD = GOOD.replace("foo.>]", "foo.>], regions: [wset]").replace("max_age: 1h", "max_age: 1 hour")
 
 COMMANDS = ["init", "validate", "render", "plan", "apply", "probe", "lab", "scenario", "schema"]
@@ -105,9 +100,7 @@ def test_a_valid_file_says_what_it_is(good: Path) -> None:
     ],
 )
 def test_what_is_valid_and_perhaps_not_meant_is_said(streams: str, note: str, tmp_path: Path) -> None:
-    (tmp_path / "topology.yaml").write_text(
-        f'version: 1\nname: n\nserver_version: "2.12"\nregions: {{west: {{servers: 1}}}}\nstreams: {streams}\n'
-    )
+    (tmp_path / "topology.yaml").write_text(f"{begin_topology('n', west=1)}streams: {streams}\n")
     lines = vstream("validate", cwd=tmp_path).err.splitlines()
     notes = [line for line in lines if line.startswith(("It has", "Some streams"))]
     assert notes[0].startswith(note) if note else notes == [], lines

@@ -8,18 +8,13 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream
+from tests.support.topologies import begin_topology
 from vstream.lab.state import lab_directory
 
 pytestmark = pytest.mark.lab
 
 LAB = "edited"
-TEXT = f"""\
-version: 1
-name: {LAB}
-server_version: "2.14"
-regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
-streams: {{}}
-"""
+TEXT = begin_topology(LAB, "2.14", west=1, central=1, east=1) + "streams: {}\n"
 
 
 def drift(file: Path) -> list[dict[str, Any]]:

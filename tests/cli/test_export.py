@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.command import environment, vstream
 from tests.support.ports import free_port
+from tests.support.topologies import one_region
 from vstream.cli.export import warn_if_exposed
 
 VARZ = {"server_name": "west-1", "version": "2.15.1", "config_load_time": "2026-01-01T00:00:00Z"}
@@ -120,11 +121,7 @@ def test_loopback_is_not_warned_of() -> None:
 
 def test_the_console_serves_the_page_at_the_address_that_it_prints(tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
-    file.write_text(
-        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
-        f'connect: {{west: {{urls: ["nats://127.0.0.1:{free_port()}"]}}}}\n'
-        "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
-    )
+    file.write_text(one_region(f"nats://127.0.0.1:{free_port()}"))
     command = [sys.executable, "-m", "vstream", "status", str(file), "--serve", "--no-browser", "--timeout", "0.5"]
     command += ["--log-format", "json", "-v"]
     console = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment({"COLUMNS": "200"}))

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from tests.support.command import environment
 from tests.support.ports import free_port
+from tests.support.topologies import one_region
 from vstream.cli.keyboard import Keyboard, fit
 
 END_OF_SCREEN = "\x1b[?1049l"
@@ -34,11 +35,7 @@ def read_until(terminal: int, text: str, seconds: float) -> str:
 
 def test_q_ends_a_watched_status_and_gives_the_terminal_back(tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
-    file.write_text(
-        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
-        f'connect: {{west: {{urls: ["nats://127.0.0.1:{free_port()}"]}}}}\n'
-        "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
-    )
+    file.write_text(one_region(f"nats://127.0.0.1:{free_port()}"))
     command = [sys.executable, "-m", "vstream", "status", str(file), "--watch", "--every", "0.2", "--timeout", "0.5"]
     pid, terminal = pty.fork()
     if pid == 0:

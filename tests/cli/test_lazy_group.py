@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from tests.support.command import walk_commands
 from tests.support.paths import ROOT
+from tests.support.topologies import begin_topology
 from vstream.cli.app import PANELS, RENAMED, app
 from vstream.cli.lazy_group import CommandEntry, LazyCommand, LazyGroup
 from vstream.cli.views import console
@@ -120,10 +121,8 @@ _FROM = "has no effect with --server, --context or --lab"
     ],
 )
 def test_what_makes_no_sense_with_a_mode_is_refused(arguments: str, reason: str, tmp_path: Path) -> None:
-    (tmp_path / "acme.yaml").write_text(
-        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
-        "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
-    )
+    topology = begin_topology("acme", west=1) + "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
+    (tmp_path / "acme.yaml").write_text(topology)
     with chdir(tmp_path):
         ran = CliRunner().invoke(app, arguments.split(), env={"COLUMNS": "200"})
     assert (ran.exit_code, reason in ran.output) == (2, True), ran.output

@@ -19,7 +19,7 @@ from tests.support.command import environment, vstream
 from tests.support.labs import processes_in
 from tests.support.night import with_night
 from tests.support.paths import ROOT
-from tests.support.shared_lab import renew, shared_lab
+from tests.support.topologies import begin_topology
 from vstream.lab.state import lab_directory
 
 pytestmark = pytest.mark.lab
@@ -35,11 +35,9 @@ SETUPS = with_night(
 )
 EXAMPLES = ROOT / "examples"
 
-SMALL = """\
-version: 1
-name: small
-server_version: "2.10"
-regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+SHARED_TOPOLOGY = (
+    begin_topology("small", "2.10", west=1, central=1, east=1)
+    + """\
 defaults: {write: {max_age: 1h}}
 streams:
   foo: {subjects: [foo.>], canary: foo._canary.*}
@@ -50,6 +48,7 @@ streams:
     read: {max_age: 30d, max_msgs_per_subject: 5, compression: s2}
     overrides: {east: {read: {max_msgs: 1000}, storage: memory}}
 """
+)
 
 
 @pytest.fixture
@@ -59,19 +58,6 @@ def work(state: Path, tmp_path: Path) -> Iterator[Path]:
     for lab in vstream("lab", "status", "--format", "json").json()["labs"]:
         assert vstream("lab", "down", lab["name"], "--purge").code == 0
     assert processes_in(state) == []
-
-
-@pytest.fixture(scope="module")
-def small_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with shared_lab(tmp_path_factory.mktemp("small"), SMALL) as file:
-        yield file
-
-
-@pytest.fixture
-def small(small_lab: Path) -> Path:
-    """The topology SMALL, whose lab runs with no streams and no mappings."""
-    renew(small_lab, SMALL)
-    return small_lab
 
 
 def plan_of(file: Path) -> dict[str, object]:
@@ -84,7 +70,7 @@ def plan_of(file: Path) -> dict[str, object]:
 def test_apply_empty_plan_and_probe_on_every_version(work: Path, naming: str, version: str) -> None:
     file = work / "small.yaml"
     promised = ".".join(version.split(".")[:2])
-    file.write_text(SMALL.replace('"2.10"', f'"{promised}"\nnaming: {naming}'))
+    file.write_text(SHARED_TOPOLOGY.replace('"2.10"', f'"{promised}"\nnaming: {naming}'))
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
     assert up.out.count(version) == 3
@@ -123,59 +109,62 @@ def test_the_example_of_the_blog_is_brought_up_applied_and_probed(work: Path) ->
     assert vstream("plan", file, "--detailed-exitcode").code == 0
 
 
-def test_a_saved_plan_is_carried_out_once(small: Path, tmp_path: Path) -> None:
+def test_a_saved_plan_is_carried_out_once(shared_file: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
-    assert vstream("plan", small, "--output", plan).code == 0
-    small.unlink()  # the plan says everything itself
+    assert vstream("plan", shared_file, "--output", plan).code == 0
+    shared_file.unlink()  # the plan says everything itself
     assert vstream("apply", plan, "--yes").code == 0
     stale = vstream("apply", plan, "--yes")
     assert stale.code == 3
     assert "the servers have changed since the plan was made" in stale.err
 
 
-def test_a_topology_changes_and_the_servers_follow(small: Path) -> None:
+def test_a_topology_changes_and_the_servers_follow(shared_file: Path) -> None:
     # Nobody to ask: without --yes nothing happens.
-    assert vstream("apply", small).code == 1
-    assert "12 to create" in vstream("plan", small).out
-    assert vstream("apply", small, "--yes").code == 0
+    assert vstream("apply", shared_file).code == 1
+    assert "12 to create" in vstream("plan", shared_file).out
+    assert vstream("apply", shared_file, "--yes").code == 0
 
     # A new stream needs new rules on every running server.
-    small.write_text(SMALL + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n")
-    grown = vstream("apply", small, "--yes")
+    shared_file.write_text(SHARED_TOPOLOGY + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n")
+    grown = vstream("apply", shared_file, "--yes")
     assert grown.code == 0, grown.out + grown.err
     assert "mappings.cfg loaded on every server" in grown.out
-    assert vstream("probe", small, "-s", "bar").code == 0
+    assert vstream("probe", shared_file, "-s", "bar").code == 0
 
     # A limit that removes messages needs to be allowed by name.
-    small.write_text(
-        SMALL.replace("max_msgs: 1000", "max_msgs: 10") + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n"
+    shared_file.write_text(
+        SHARED_TOPOLOGY.replace("max_msgs: 1000", "max_msgs: 10")
+        + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n"
     )
-    refused = vstream("apply", small, "--yes")
+    refused = vstream("apply", shared_file, "--yes")
     assert refused.code == 1
     assert "--allow-destructive" in refused.err
-    assert vstream("apply", small, "--yes", "--allow-destructive").code == 0
+    assert vstream("apply", shared_file, "--yes", "--allow-destructive").code == 0
 
     # A storage that servers cannot change is blocked, and nothing else is done meanwhile.
-    small.write_text(SMALL.replace("storage: memory", "storage: file").replace("two roots", "still two"))
-    blocked = vstream("apply", small, "--yes", "--allow-destructive", "--allow-many")
+    shared_file.write_text(
+        SHARED_TOPOLOGY.replace("storage: memory", "storage: file").replace("two roots", "still two")
+    )
+    blocked = vstream("apply", shared_file, "--yes", "--allow-destructive", "--allow-many")
     assert blocked.code == 1
     assert "servers cannot change the storage of a stream" in blocked.out
-    assert vstream("plan", small).code == 1
+    assert vstream("plan", shared_file).code == 1
 
     # A stream is removed: rules first, then readers, then what they read.
-    small.write_text(SMALL.replace("max_msgs: 1000", "max_msgs: 10"))
-    assert vstream("apply", small, "--yes").code == 1
-    many = vstream("apply", small, "--yes", "--allow-destructive")
+    shared_file.write_text(SHARED_TOPOLOGY.replace("max_msgs: 1000", "max_msgs: 10"))
+    assert vstream("apply", shared_file, "--yes").code == 1
+    many = vstream("apply", shared_file, "--yes", "--allow-destructive")
     assert "--allow-many" in many.err
-    removed = vstream("apply", small, "--yes", "--allow-destructive", "--allow-many")
+    removed = vstream("apply", shared_file, "--yes", "--allow-destructive", "--allow-many")
     assert removed.code == 0, removed.out + removed.err
-    assert vstream("plan", small, "--detailed-exitcode").code == 0
+    assert vstream("plan", shared_file, "--detailed-exitcode").code == 0
 
 
-def test_streams_of_others_are_blocked_until_they_are_adopted(small: Path, tmp_path: Path) -> None:
-    assert vstream("apply", small, "--yes").code == 0
+def test_streams_of_others_are_blocked_until_they_are_adopted(shared_file: Path, tmp_path: Path) -> None:
+    assert vstream("apply", shared_file, "--yes").code == 0
     other_file = tmp_path / "other.yaml"
-    other_file.write_text(SMALL.replace("name: small", "name: other"))
+    other_file.write_text(SHARED_TOPOLOGY.replace("name: small", "name: other"))
     blocked = vstream("apply", other_file, "--yes", "--lab", "small")
     assert blocked.code == 1
     assert "belongs to the topology `small`" in blocked.out
@@ -186,13 +175,13 @@ def test_streams_of_others_are_blocked_until_they_are_adopted(small: Path, tmp_p
     assert adopted.code == 0, adopted.out + adopted.err
     assert vstream("plan", other_file, "--lab", "small", "--detailed-exitcode").code == 0
     # What was adopted is no longer the first topology's to delete.
-    small.write_text(SMALL.partition("streams:")[0])
-    assert plan_of(small)["changes"] == []
+    shared_file.write_text(SHARED_TOPOLOGY.partition("streams:")[0])
+    assert plan_of(shared_file)["changes"] == []
 
 
 def test_servers_that_are_older_than_promised_are_refused(work: Path) -> None:
     file = work / "small.yaml"
-    file.write_text(SMALL.replace('"2.10"', '"2.12"'))
+    file.write_text(SHARED_TOPOLOGY.replace('"2.10"', '"2.12"'))
     assert vstream("lab", "up", file, "--server-version", "2.11.11").code == 0
     ran = vstream("plan", file)
     assert ran.code == 3
@@ -200,40 +189,40 @@ def test_servers_that_are_older_than_promised_are_refused(work: Path) -> None:
 
 
 @pytest.mark.night
-def test_a_region_that_is_down_is_said_and_nothing_is_created_twice(small: Path) -> None:
-    assert vstream("apply", small, "--yes").code == 0
+def test_a_region_that_is_down_is_said_and_nothing_is_created_twice(shared_file: Path) -> None:
+    assert vstream("apply", shared_file, "--yes").code == 0
     import psutil  # noqa: PLC0415
 
     (lab,) = vstream("lab", "status", "--format", "json").json()["labs"]
     east = next(server for server in lab["servers"] if server["name"] == "east-1")
     psutil.Process(east["pid"]).kill()
     for command in ("plan", "apply"):
-        ran = vstream(command, small)
+        ran = vstream(command, shared_file)
         assert ran.code == 3, ran.out + ran.err
         assert "no server answered for it" in ran.out
         assert "0 to create, 0 to update, 0 to delete, 4 blocked" in ran.out
-    probed = vstream("probe", small, "--timeout", "6")
+    probed = vstream("probe", shared_file, "--timeout", "6")
     assert probed.code == 1
     assert "east" in probed.out
 
 
-def test_a_lab_that_has_other_servers_than_the_topology_is_said(small: Path) -> None:
-    plain = SMALL.partition("    overrides:")[0]
+def test_a_lab_that_has_other_servers_than_the_topology_is_said(shared_file: Path) -> None:
+    plain = SHARED_TOPOLOGY.partition("    overrides:")[0]
     regions = "{west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}"
     fewer = plain.replace(regions, "{west: {servers: 1}, east: {servers: 1}}")
     for text, message in (
         (fewer.replace("name: small", "name: other"), "it also has central-1"),
         (plain.replace(regions, regions.replace("1", "2", 1)), "it lacks west-2"),
     ):
-        small.write_text(text)
+        shared_file.write_text(text)
         for command in ("plan", "apply", "probe"):
-            ran = vstream(command, small, "--lab", "small", *(["--yes"] if command == "apply" else []))
+            ran = vstream(command, shared_file, "--lab", "small", *(["--yes"] if command == "apply" else []))
             assert ran.code == 3, ran.out + ran.err
             assert message in ran.err
     # A region that the lab's own topology has lost: its servers would stop, which has to be allowed.
-    small.write_text(fewer)
-    assert "server central-1  stops" in vstream("plan", small).out
-    ran = vstream("apply", small, "--yes")
+    shared_file.write_text(fewer)
+    assert "server central-1  stops" in vstream("plan", shared_file).out
+    ran = vstream("apply", shared_file, "--yes")
     assert ran.code == 1
     assert "--allow-destructive" in ran.err
 
@@ -266,10 +255,10 @@ streams:
         assert vstream("plan", file, "--detailed-exitcode").code == 0
 
 
-def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted(small: Path) -> None:
+def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted(shared_file: Path) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "vstream", "apply", small],
+        [sys.executable, "-m", "vstream", "apply", shared_file],
         stdin=theirs,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -293,12 +282,12 @@ def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted
             process.kill()
     os.close(ours)
     os.close(theirs)
-    assert "12 to create" in vstream("plan", small).out
+    assert "12 to create" in vstream("plan", shared_file).out
 
 
 def test_templates_are_used_from_end_to_end_and_apply_changes_no_server_configuration(work: Path) -> None:
     file, templates = work / "small.yaml", work / "my templates"
-    file.write_text(SMALL)
+    file.write_text(SHARED_TOPOLOGY)
     shutil.copytree(ROOT / "templates", templates)
     with (templates / "server.conf.j2").open("a") as server:
         server.write("max_payload: 2MB\n")
@@ -313,7 +302,7 @@ def test_templates_are_used_from_end_to_end_and_apply_changes_no_server_configur
     assert vstream("plan", file, "--templates", templates, "--detailed-exitcode").code == 0
 
     # Without the templates other streams are meant, and new mappings; the servers are what they are.
-    file.write_text(SMALL.replace("invoices.>]", "invoices.>, bills.*]"))
+    file.write_text(SHARED_TOPOLOGY.replace("invoices.>]", "invoices.>, bills.*]"))
     changed = vstream("apply", file, "--yes", "--allow-many")
     assert changed.code == 0, changed.out + changed.err
     assert "mappings.cfg loaded on every server" in changed.out
@@ -347,11 +336,11 @@ streams:
         assert planned.code == 0, planned.out
 
 
-def test_a_lab_whose_record_is_broken_is_in_nobodys_way_and_can_be_removed(small: Path) -> None:
+def test_a_lab_whose_record_is_broken_is_in_nobodys_way_and_can_be_removed(shared_file: Path) -> None:
     broken = lab_directory("small").path.parent / "broken"
     broken.mkdir()
     (broken / "lab.json").write_text("{")
-    assert vstream("plan", small).code == 0
+    assert vstream("plan", shared_file).code == 0
     ran = vstream("lab", "status")
     assert ran.code == 3
     assert "`vstream lab down broken --purge`" in ran.err

@@ -9,17 +9,12 @@ import jsonschema
 import pytest
 
 from tests.support.command import vstream, walk_commands
+from tests.support.topologies import begin_topology
 from vstream.cli.schema import make_output_schema
 from vstream.cli.views.json_output import JsonLayout, format_json
 from vstream.outputs import OUTPUTS
 
-_TOPOLOGY = """\
-version: 1
-name: acme
-server_version: "2.12"
-regions: {west: {servers: 1}, east: {servers: 1}}
-streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
-"""
+_TOPOLOGY = begin_topology("acme", west=1, east=1) + "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
 _NAMES = {
     "init": "import",
     "lint": "findings",

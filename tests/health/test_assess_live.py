@@ -22,6 +22,7 @@ from prometheus_client.samples import Sample
 
 from tests.support.command import environment, vstream
 from tests.support.ports import free_port
+from tests.support.topologies import begin_topology
 from vstream.errors import NoRespondersError
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_endpoints
@@ -30,19 +31,18 @@ pytestmark = pytest.mark.lab
 
 LAB = "pictured"
 REGIONS = ("west", "central", "east")
-TEXT = f"""\
-version: 1
-name: {LAB}
-server_version: "2.10"
-regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
-stretch: {{members: all}}
-defaults: {{write: {{max_age: 1h}}}}
+TEXT = (
+    begin_topology(LAB, "2.10", west=1, central=1, east=1)
+    + """\
+stretch: {members: all}
+defaults: {write: {max_age: 1h}}
 streams:
-  sensors: {{subjects: [sensors.>]}}
-  ledger: {{subjects: [ledger.>], consistency: ordered}}
-  stock: {{subjects: [stock.>], consistency: stretch}}
-  prices: {{subjects: [prices.>], consistency: homed, home: east}}
+  sensors: {subjects: [sensors.>]}
+  ledger: {subjects: [ledger.>], consistency: ordered}
+  stock: {subjects: [stock.>], consistency: stretch}
+  prices: {subjects: [prices.>], consistency: homed, home: east}
 """
+)
 
 
 @contextmanager

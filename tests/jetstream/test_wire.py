@@ -17,6 +17,7 @@ from tests.support.command import vstream
 from tests.support.paths import TESTS
 from tests.support.ports import free_port
 from tests.support.single_server import run_configured
+from tests.support.topologies import one_region
 from vstream.credentials import PLAINTEXT, read_secret_variable
 from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
@@ -135,11 +136,7 @@ async def test_a_workloads_connection_sends_nothing_in_clear_either() -> None:
 async def test_a_command_that_reaches_nobody_says_what_to_do_about_it(tmp_path: Path, command: str) -> None:
     async with Server().open() as server:
         file = tmp_path / "acme.yaml"
-        file.write_text(
-            'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
-            "streams: {foo: {subjects: [foo.>], write: {max_age: 24h}}}\n"
-            f'connect: {{west: {{urls: ["tls://{server.url}"]}}}}\n'
-        )
+        file.write_text(one_region(f"tls://{server.url}"))
         ran = await asyncio.to_thread(vstream, *command.split(), file, cwd=tmp_path)
     assert ran.code == 3, ran
     assert "serve TLS there" in ran.err
@@ -152,10 +149,7 @@ async def test_a_server_that_hangs_up_after_every_request_leaves_no_traceback(tm
     server.hangs_up = True
     async with server.open():
         file = tmp_path / "acme.yaml"
-        file.write_text(
-            'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
-            f'streams: {{foo: {{subjects: [foo.>], write: {{max_age: 24h}}}}}}\nconnect: {{west: {{urls: ["nats://{server.url}"]}}}}\n'
-        )
+        file.write_text(one_region(f"nats://{server.url}"))
         ran = await asyncio.to_thread(vstream, "doctor", file)
     assert server.calls > 1
     assert ran.code == 1

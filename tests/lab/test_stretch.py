@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.support.command import vstream
-from tests.support.shared_lab import renew, shared_lab
+from tests.support.topologies import begin_topology
 from vstream.lab.status import list_addresses, list_endpoints, read_lab_status
 
 pytestmark = pytest.mark.lab
 
-TEXT = """\
-version: 1
-name: wide
-server_version: "2.10"
-regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+SHARED_TOPOLOGY = (
+    begin_topology("wide", "2.10", west=1, central=1, east=1)
+    + """\
 stretch: {members: all}
 streams:
   foo: {subjects: [foo.>], canary: foo._canary.*, write: {max_age: 1h}}
 """
-
-
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with shared_lab(tmp_path_factory.mktemp("wide"), TEXT) as file:
-        yield file
-
-
-@pytest.fixture
-def file(wide: Path) -> Path:
-    """The topology of a lab that runs with no streams and no mappings."""
-    renew(wide, TEXT)
-    return wide
+)
 
 
 def routes(monitor: int) -> set[str]:
@@ -45,7 +30,7 @@ def routes(monitor: int) -> set[str]:
         return {route["remote_name"] for route in json.load(answer)["routes"] or ()}
 
 
-def test_the_members_are_a_cluster_of_their_own_and_stand_in_the_regions(file: Path) -> None:
+def test_the_members_are_a_cluster_of_their_own_and_stand_in_the_regions(shared_file: Path) -> None:
     addresses = list_addresses("wide")
     members = [address for address in addresses if address.is_stretch]
     assert [(member.server.name, member.region, member.cluster_name) for member in members] == [
@@ -56,32 +41,32 @@ def test_the_members_are_a_cluster_of_their_own_and_stand_in_the_regions(file: P
     # Clients of a region use its own cluster; loaded mappings are read from its stretch server too.
     west = list_endpoints("wide")["west"]
     assert (len(west.urls), len(west.monitor)) == (1, 2)
-    applied = vstream("apply", file, "--yes")
+    applied = vstream("apply", shared_file, "--yes")
     assert applied.code == 0, applied.out + applied.err
-    assert vstream("plan", file, "--detailed-exitcode").code == 0
-    probed = vstream("probe", file)
+    assert vstream("plan", shared_file, "--detailed-exitcode").code == 0
+    probed = vstream("probe", shared_file)
     assert probed.code == 0, probed.out
 
     # New rules are loaded by the members of the stretch cluster like by any server.
-    file.write_text(TEXT + "  bar: {subjects: [bar.>], write: {max_age: 1h}}\n")
-    grown = vstream("apply", file, "--yes")
+    shared_file.write_text(SHARED_TOPOLOGY + "  bar: {subjects: [bar.>], write: {max_age: 1h}}\n")
+    grown = vstream("apply", shared_file, "--yes")
     assert grown.code == 0, grown.out + grown.err
-    assert vstream("plan", file, "--format", "json").json()["mappings"] == []
+    assert vstream("plan", shared_file, "--format", "json").json()["mappings"] == []
 
 
-def test_a_lab_without_its_stretch_server_is_completed(file: Path) -> None:
+def test_a_lab_without_its_stretch_server_is_completed(shared_file: Path) -> None:
     pids = {server.name: server.pid for server in read_lab_status("wide").servers}
     lost = psutil.Process(pids.pop("stretch-east"))
     lost.kill()
     lost.wait(60)
-    assert vstream("lab", "up", file).code == 0
+    assert vstream("lab", "up", shared_file).code == 0
     after = {server.name: server.pid for server in read_lab_status("wide").servers}
     assert after.pop("stretch-east") not in {None, lost.pid}
     assert after == pids
 
 
-def test_a_lab_of_the_same_regions_without_a_stretch_cluster_is_another(file: Path) -> None:
-    file.write_text(TEXT.replace("stretch: {members: all}\n", ""))
-    ran = vstream("plan", file)
+def test_a_lab_of_the_same_regions_without_a_stretch_cluster_is_another(shared_file: Path) -> None:
+    shared_file.write_text(SHARED_TOPOLOGY.replace("stretch: {members: all}\n", ""))
+    ran = vstream("plan", shared_file)
     assert ran.code == 3
     assert "it also has stretch-central, stretch-east, stretch-west" in ran.err

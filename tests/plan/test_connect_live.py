@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +10,27 @@ import nats
 import pytest
 
 from tests.support.command import Ran, vstream
-from tests.support.shared_lab import renew, shared_lab
+from tests.support.topologies import begin_topology
 
 pytestmark = pytest.mark.lab
 
-HEAD = """\
-version: 1
-name: two
-server_version: "2.12"
-regions: {west: {servers: 1}, east: {servers: 1}}
+HEAD = (
+    begin_topology("two", west=1, east=1)
+    + """\
 defaults: {write: {max_age: 1h}}
 streams:
   foo: {subjects: [foo.>]}
 """
+)
 BAR = "  bar: {subjects: [bar.>]}\n"
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with shared_lab(tmp_path_factory.mktemp("two"), HEAD + BAR) as file:
-        yield file
+SHARED_TOPOLOGY = HEAD + BAR
 
 
 @pytest.fixture
-def servers(two: Path, tmp_path: Path) -> dict[str, dict[str, str]]:
+def servers(shared_file: Path, tmp_path: Path) -> dict[str, dict[str, str]]:
     """A lab with `foo` and `bar` applied, by server name; its topology is `lab.yaml`."""
-    renew(two, HEAD + BAR)
-    assert vstream("apply", two, "--yes").code == 0
-    (tmp_path / "lab.yaml").write_text(HEAD + BAR)
+    assert vstream("apply", shared_file, "--yes").code == 0
+    (tmp_path / "lab.yaml").write_text(SHARED_TOPOLOGY)
     (lab,) = vstream("lab", "status", "--format", "json").json()["labs"]
     return {server["name"]: server for server in lab["servers"]}
 

@@ -21,7 +21,8 @@ from tests.support.command import vstream
 from tests.support.night import with_night
 from tests.support.probe_lab import until
 from tests.support.publish_load import Load, check_contents, under_load
-from tests.support.shared_lab import own_lab, renew, shared_lab
+from tests.support.shared_lab import own_lab
+from tests.support.topologies import begin_topology
 from vstream.errors import VstreamError
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
@@ -34,15 +35,14 @@ pytestmark = pytest.mark.lab
 VERSIONS = with_night(["2.15.1"], ["2.12.8"])
 REGIONS = ("west", "central", "east")
 PATIENCE = 60.0
-HEAD = """\
-version: 1
-name: models
-server_version: "2.12"
-regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+HEAD = (
+    begin_topology("models", west=1, central=1, east=1)
+    + """\
 stretch: {members: all}
 defaults: {write: {max_age: 1h}}
 streams:
 """
+)
 LEDGER = (
     "  ledger: {subjects: [ledger.>], consistency: ordered, canary: ledger._canary.*, order: {duplicate_window: 2m}}\n"
 )
@@ -50,28 +50,15 @@ STOCK = "  stock: {subjects: [stock.>], consistency: stretch, canary: stock._can
 PRICES = "  prices: {subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*}\n"
 SENSORS = "  sensors: {subjects: [sensors.>], canary: sensors._canary.*}\n"
 JOURNAL = "  journal: {subjects: [journal.>], consistency: ordered, virtual_name: order, canary: journal._canary.*}\n"
-MODELS = HEAD + SENSORS + LEDGER + STOCK + PRICES
+SHARED_TOPOLOGY = HEAD + SENSORS + LEDGER + STOCK + PRICES
 USERS = "kv:\n  users: {consistency: ordered, virtual_name: order, writers: one-per-key}\n"
 WRONG_LAST_SEQUENCE = 10071
 
 
 @pytest.fixture
 def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    with own_lab(state, tmp_path, "models", MODELS) as path:
+    with own_lab(state, tmp_path, "models", SHARED_TOPOLOGY) as path:
         yield path
-
-
-@pytest.fixture(scope="module")
-def models_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with shared_lab(tmp_path_factory.mktemp("models"), MODELS) as file:
-        yield file
-
-
-@pytest.fixture
-def models(models_lab: Path) -> Path:
-    """The topology MODELS, whose lab runs with no streams and no mappings."""
-    renew(models_lab, MODELS)
-    return models_lab
 
 
 @asynccontextmanager
@@ -109,7 +96,7 @@ async def contents(connection: Connection, stream: str, pattern: str) -> list[Di
 @pytest.mark.versions
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
-    await asyncio.to_thread(file.write_text, MODELS + JOURNAL)
+    await asyncio.to_thread(file.write_text, SHARED_TOPOLOGY + JOURNAL)
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
     apply_file(file)
@@ -145,7 +132,7 @@ async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
         await _ordered_agrees_everywhere(connections)
         await _homed_takes_all_and_is_read_locally(connections)
         await _order_that_carries_the_name_is_consumed_by_it(connections)
-    apply_changed(file, MODELS + JOURNAL + USERS)
+    apply_changed(file, SHARED_TOPOLOGY + JOURNAL + USERS)
     await _bucket_is_read_by_its_name()
 
 
@@ -291,8 +278,8 @@ async def _bucket_is_read_by_its_name() -> None:
         await until(unread)
 
 
-async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> None:
-    apply_file(models)
+async def test_a_stretch_stream_and_the_order_outlive_a_region(shared_file: Path) -> None:
+    apply_file(shared_file)
     async with open_connections() as connections:
         await publish_acked(connections["west"], "ledger.x", "before")
 
@@ -324,7 +311,7 @@ async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_origins_and_orders_that_somebody_deleted_go_on_where_their_copies_end(file: Path, version: str) -> None:
     """From sequence 1 on, nothing would reach the copies that are further; and an order would take all of it again."""
-    await asyncio.to_thread(file.write_text, MODELS + JOURNAL)
+    await asyncio.to_thread(file.write_text, SHARED_TOPOLOGY + JOURNAL)
     up = await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)
     assert up.code == 0, up.out + up.err
     await asyncio.to_thread(apply_file, file)
@@ -359,8 +346,8 @@ def apply_changed(file: Path, text: str) -> None:
 
 
 @pytest.mark.night
-async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home(models: Path) -> None:
-    apply_file(models)
+async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home(shared_file: Path) -> None:
+    apply_file(shared_file)
     async with open_connections() as connections:
         for number in range(20):
             await publish_acked(connections["west"], "prices.x", str(number))
@@ -372,7 +359,7 @@ async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home
         wide, west = PRICES.replace("homed, home: east", "stretch"), PRICES.replace("east", "west")
         for text in (HEAD + SENSORS + LEDGER + STOCK + variant for variant in (wide, west)):
             # Servers move or scale a stream, not both at once: one replica all the way.
-            apply_changed(models, text.replace("canary:", "write: {replicas: 1}, canary:"))
+            apply_changed(shared_file, text.replace("canary:", "write: {replicas: 1}, canary:"))
 
             async def incomplete() -> str | None:
                 for region, connection in connections.items():
@@ -389,25 +376,25 @@ async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home
                 return None if info.get("num_pending") == 20 else str(info)
 
             await until(forgotten, within=60)
-    probed = vstream("probe", models)
+    probed = vstream("probe", shared_file)
     assert probed.code == 0, probed.out
 
 
 @pytest.mark.parametrize("model", ["ordered", "stretch", "homed, home: east"])
-def test_a_model_that_servers_cannot_change_to_is_blocked_and_nothing_is_done(models: Path, model: str) -> None:
-    models.write_text(HEAD + SENSORS)
-    apply_file(models)
-    models.write_text(HEAD + SENSORS.replace("canary:", f"consistency: {model}, canary:"))
-    blocked = vstream("apply", models, "--yes", "--allow-destructive", "--allow-many")
+def test_a_model_that_servers_cannot_change_to_is_blocked_and_nothing_is_done(shared_file: Path, model: str) -> None:
+    shared_file.write_text(HEAD + SENSORS)
+    apply_file(shared_file)
+    shared_file.write_text(HEAD + SENSORS.replace("canary:", f"consistency: {model}, canary:"))
+    blocked = vstream("apply", shared_file, "--yes", "--allow-destructive", "--allow-many")
     assert blocked.code == 1
     assert "changes the consistency model" in blocked.out
     assert "another name" in blocked.out
-    models.write_text(HEAD + SENSORS)
-    assert vstream("plan", models, "--detailed-exitcode").code == 0
+    shared_file.write_text(HEAD + SENSORS)
+    assert vstream("plan", shared_file, "--detailed-exitcode").code == 0
 
 
-async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(models: Path) -> None:
-    apply_file(models)
+async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(shared_file: Path) -> None:
+    apply_file(shared_file)
     async with open_connections() as connections:
         ack = await publish_acked(connections["west"], "stock.a")
         deleted = await connections["west"].request_json("$JS.API.STREAM.DELETE.stock-read-west")
@@ -418,7 +405,7 @@ async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(models: 
             return None if message and message.stream in {"stock", "stock-read-central", "stock-read-east"} else "late"
 
         await until(find_late_answer)
-    probed = vstream("probe", models, "-s", "stock", "--format", "json")
+    probed = vstream("probe", shared_file, "-s", "stock", "--format", "json")
     assert probed.code == 1
     checks = probed.json()["checks"]
     bad = {(check["hop"], check["origin"], check["region"]) for check in checks if check["status"] != "ok"}
@@ -427,4 +414,4 @@ async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(models: 
     assert details == {"`stock-read-west` cannot be read: `stock-read-west` does not exist"}
     (read,) = [check for check in checks if (check["hop"], check["region"]) == ("direct_get", "west")]
     assert "`stock-read-west` takes part once it takes a message" in read["detail"]
-    assert "1 to create, 0 to update, 0 to delete" in vstream("plan", models).out
+    assert "1 to create, 0 to update, 0 to delete" in vstream("plan", shared_file).out

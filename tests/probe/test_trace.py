@@ -15,6 +15,7 @@ from tests.support.command import vstream
 from tests.support.night import with_night
 from tests.support.shared_lab import shared_lab
 from tests.support.single_server import SingleServer
+from tests.support.topologies import begin_topology
 from vstream.errors import MalformedAnswerError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Reply, connect
@@ -25,15 +26,14 @@ from vstream.probe.trace import PublishExpectation, _Trace, trace_publish
 from vstream.render.pipeline import render_bundle
 
 NAME = "traced"
-TOPOLOGY = f"""\
-version: 1
-name: {NAME}
-server_version: "2.12"
-regions: {{west: {{servers: 2}}, east: {{servers: 1}}}}
+TOPOLOGY = (
+    begin_topology(NAME, west=2, east=1)
+    + """\
 streams:
-  foo: {{subjects: [foo.>], write: {{max_age: 1h}}}}
-  prices: {{subjects: [prices.>], consistency: homed, home: east, write: {{max_age: unlimited}}}}
+  foo: {subjects: [foo.>], write: {max_age: 1h}}
+  prices: {subjects: [prices.>], consistency: homed, home: east, write: {max_age: unlimited}}
 """
+)
 
 
 @pytest.fixture(scope="module", params=with_night(["2.15.1"], ["2.12.8"]))

@@ -14,17 +14,12 @@ import pytest
 
 from tests.support.command import check_output, environment
 from tests.support.labs import eventually, processes_in
+from tests.support.topologies import begin_topology
 from vstream.lab.status import list_lab_names
 
 pytestmark = pytest.mark.lab
 
-TOPOLOGY = """\
-version: 1
-name: small
-server_version: "2.12"
-regions: {west: {servers: 1}}
-streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
-"""
+TOPOLOGY = begin_topology("small", west=1) + "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
 
 
 def exploring(directory: Path) -> subprocess.Popen[str]:

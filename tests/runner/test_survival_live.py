@@ -7,20 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import vstream
+from tests.support.topologies import begin_topology
 
-_TWO = """\
-version: 1
-name: two
-server_version: "2.12"
-regions: {west: {servers: 1}, east: {servers: 1}}
+_TWO = (
+    begin_topology("two", west=1, east=1)
+    + """\
 streams:
   sensors: {subjects: [sensors.>], canary: sensors._canary.*, write: {max_age: 1h}}
 """
-_FOUR = """\
-version: 1
-name: four
-server_version: "2.12"
-regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
+)
+_FOUR = (
+    begin_topology("four", west=3, central=3, east=3)
+    + """\
 stretch: {members: all}
 streams:
   sensors: {subjects: [sensors.>], canary: sensors._canary.*, write: {max_age: 1h}}
@@ -28,6 +26,7 @@ streams:
   stock: {subjects: [stock.>], consistency: stretch, canary: stock._canary.*}
   prices: {subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*}
 """
+)
 
 
 @pytest.mark.lab

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
+from tests.support.topologies import EVERY_MODEL, begin_topology
 from vstream.lint import parse_scenario
 from vstream.lint.parse_topology import parse_topology
 from vstream.scenario.generate import to_yaml
 from vstream.scenario.survival import SurvivalScenario, compose_survival_scenarios, is_testable
 from vstream.topology.survival import Ability, Failure, survival_table
 
-_TEXT = b"""\
-version: 1
-name: acme
-server_version: "2.12"
-regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
-stretch: {members: all}
-streams:
-  sensors: {subjects: [sensors.>], write: {max_age: 1h}}
-  ledger: {subjects: [ledger.>], consistency: ordered, write: {max_age: 1h}}
-  stock: {subjects: [stock.>], consistency: stretch}
-  prices: {subjects: [prices.>], consistency: homed, home: east}
-"""
+_TEXT = (begin_topology("acme", west=3, central=3, east=3) + EVERY_MODEL).encode()
 
 
 def _scenarios() -> tuple[SurvivalScenario, ...]:

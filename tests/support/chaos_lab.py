@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.command import Ran, environment, vstream
 from tests.support.labs import end_all_in
+from tests.support.topologies import begin_topology
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, Reply, connect
 from vstream.lab.state import lab_directory
@@ -26,11 +27,8 @@ REGIONS = ("west", "central", "east")
 
 
 def topology(servers: int) -> str:
-    regions = ", ".join(f"{region}: {{servers: {servers}}}" for region in REGIONS)
-    return (
-        f'version: 1\nname: {LAB}\nserver_version: "2.12"\nregions: {{{regions}}}\n'
-        "streams:\n  foo: {subjects: [foo.>], canary: foo._canary.*, write: {max_age: 1h}}\n"
-    )
+    streams = "streams:\n  foo: {subjects: [foo.>], canary: foo._canary.*, write: {max_age: 1h}}\n"
+    return begin_topology(LAB, **dict.fromkeys(REGIONS, servers)) + streams
 
 
 @contextmanager
@@ -100,6 +98,14 @@ def says(process: subprocess.Popen[str], text: str) -> None:
         if text in line:
             return
     pytest.fail("".join(seen))
+
+
+def kill_once_it_says(text: str, file: Path, *arguments: str) -> None:
+    """Start `vstream chaos`, and kill it as soon as it has printed *text*."""
+    with background(file, *arguments) as tool:
+        says(tool, text)
+        tool.kill()
+        tool.wait()
 
 
 async def publish(region: str, number: str, *, within: float, connection: Connection | None = None) -> bool:

@@ -9,8 +9,10 @@ import pytest
 import pytest_asyncio
 
 from tests.support import probe_lab
-from tests.support.chaos_lab import running_lab
-from tests.support.labs import end_all_in
+from tests.support.chaos_lab import LAB, running_lab
+from tests.support.command import vstream
+from tests.support.labs import end_all_in, states
+from tests.support.shared_lab import renew, shared_lab
 from vstream.lab import binaries
 
 
@@ -42,7 +44,29 @@ async def world(probed_lab: None) -> AsyncIterator[probe_lab.World]:
 
 
 @pytest.fixture(scope="module")
+def module_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The topology that a module calls `SHARED_TOPOLOGY`, while its lab runs."""
+    with shared_lab(tmp_path_factory.mktemp("shared"), request.module.SHARED_TOPOLOGY) as file:
+        yield file
+
+
+@pytest.fixture
+def shared_file(request: pytest.FixtureRequest, module_lab: Path) -> Path:
+    """The topology that a module calls `SHARED_TOPOLOGY`, whose lab runs as it came up: without streams and mappings."""
+    renew(module_lab, request.module.SHARED_TOPOLOGY)
+    return module_lab
+
+
+@pytest.fixture(scope="module")
 def small_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The topology of a lab of one server in each of three regions, for faults to be tried on."""
     with running_lab(tmp_path_factory.mktemp("chaos"), 1) as file:
         yield file
+
+
+@pytest.fixture
+def healed_file(small_lab: Path) -> Iterator[Path]:
+    """The topology of `small_lab`. What a test breaks in it is healed afterwards, and all servers run then."""
+    yield small_lab
+    vstream("chaos", "heal", "--lab", LAB)
+    assert set(states(LAB).values()) == {"running"}

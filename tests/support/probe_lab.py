@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.labs import processes_in
+from tests.support.topologies import begin_topology
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lab
@@ -31,20 +32,16 @@ LAB = "probe"
 REGIONS = ("west", "central", "east")
 CANARY = "foo._canary.west"
 
-TOPOLOGY = b"""\
-version: 1
-name: probed
-server_version: "2.10"
-regions:
-  west: {servers: 1}
-  central: {servers: 1}
-  east: {servers: 1}
+TOPOLOGY = (
+    begin_topology("probed", "2.10", west=1, central=1, east=1)
+    + """\
 streams:
   foo:
     subjects: [foo.>, bar.*.baz]
     canary: foo._canary.*
     write: {max_age: 1h}
 """
+).encode()
 
 
 def topology() -> Topology:

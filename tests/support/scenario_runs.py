@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.night import repetitions
+from tests.support.topologies import begin_topology
 from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
 from vstream.diagnostics import Span
@@ -29,20 +30,16 @@ RATE = repetitions(40, night=100)
 """Messages that each publisher sends in a second."""
 HERE = Span.point("test.yaml", 1, 1)
 REGIONS = ("west", "central", "east")
-TOPOLOGY = """\
-version: 1
-name: rehearsed
-server_version: "2.10"
-regions:
-  west: {servers: 1}
-  central: {servers: 1}
-  east: {servers: 1}
+TOPOLOGY = (
+    begin_topology("rehearsed", "2.10", west=1, central=1, east=1)
+    + """\
 streams:
   foo:
     subjects: [foo.>]
     canary: foo._canary.*
     write: {max_age: 1h}
 """
+)
 TEXT = "scenario: 1\nname: test\n"
 
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from tests.support.topologies import concise
+from tests.support.topologies import EVERY_MODEL, begin_topology, concise
 from vstream.lint.parse_scenario import ParsedScenario, parse_scenario
 from vstream.scenario.model import Scenario
 
-ACME = b"""\
-version: 1
-name: acme
-server_version: "2.12"
-regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
+ACME = (
+    begin_topology("acme", west=3, central=3, east=3)
+    + """\
 streams:
   foo: {subjects: [foo.>], write: {max_age: 1h}}
   bar: {subjects: ["bar.*", baz], regions: [west, east], write: {max_age: 1h}}
 """
-ONE_REGION = b"""\
-version: 1
-name: single
-server_version: "2.12"
-regions: {west: {servers: 3}}
-streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
-"""
+).encode()
+ONE_REGION = (begin_topology("single", west=3) + "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n").encode()
 DASHES = b"""\
 version: 1
 name: dashes
@@ -29,18 +22,7 @@ server_version: "2.12"
 regions: {us: {servers: 1}, us-east: {servers: 1}, east-west: {servers: 1}, west: {servers: 1}}
 streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
 """
-MODELS = b"""\
-version: 1
-name: models
-server_version: "2.12"
-regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
-stretch: {members: all}
-streams:
-  foo: {subjects: [foo.>], write: {max_age: 1h}}
-  ledger: {subjects: [ledger.>], consistency: ordered, write: {max_age: 1h}}
-  stock: {subjects: [stock.>], consistency: stretch}
-  prices: {subjects: [prices.>], consistency: homed, home: east}
-"""
+MODELS = (begin_topology("models", west=1, central=1, east=1) + EVERY_MODEL).encode()
 NO_STREAMS = ACME[: ACME.index(b"streams:")]
 FILES = {
     "acme.yaml": ACME,

@@ -14,6 +14,7 @@ import pytest
 from tests.support import connectivity
 from tests.support.command import vstream
 from tests.support.labs import processes_in
+from tests.support.topologies import begin_topology
 from vstream.jetstream import monitoring
 from vstream.lab.links import control
 from vstream.lab.links.state import Cut, LinkState
@@ -21,16 +22,10 @@ from vstream.lab.status import list_addresses
 
 pytestmark = pytest.mark.lab
 
-TEXT = """\
-version: 1
-name: wide
-server_version: "2.10"
-regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
-stretch: {members: all}
-links:
-  default: {rtt: 20ms}
-  west-east: {rtt: 60ms, jitter: 2ms}
-"""
+TEXT = (
+    begin_topology("wide", "2.10", west=1, central=1, east=1)
+    + "stretch: {members: all}\nlinks: {default: {rtt: 20ms}, west-east: {rtt: 60ms, jitter: 2ms}}\n"
+)
 WEST_AWAY = [("west", "central"), ("central", "west"), ("west", "east"), ("east", "west")]
 WITHOUT_WEST = {"west": set[str](), "central": {"stretch-east"}, "east": {"stretch-central"}}
 

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from tests.support.command import vstream
 from tests.support.labs import end_all_in, states
+from tests.support.topologies import begin_topology
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
@@ -26,14 +27,13 @@ from vstream.topology.model import Topology
 pytestmark = pytest.mark.lab
 
 LAB = "crowd"
-TEXT = f"""\
-version: 1
-name: {LAB}
-server_version: "2.12"
-regions: {{west: {{servers: 3}}, east: {{servers: 3}}}}
+TEXT = (
+    begin_topology(LAB, west=3, east=3)
+    + """\
 streams:
-  foo: {{subjects: [foo.>], canary: foo._canary.*, write: {{max_age: 1h}}, consumers: {{reader: {{}}}}}}
+  foo: {subjects: [foo.>], canary: foo._canary.*, write: {max_age: 1h}, consumers: {reader: {}}}
 """
+)
 ALWAYS = ("VD407", "VD408")
 """Each region alone is half of the servers, and east runs an older version: this lab is made so."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from scripts.docs import doctor_markdown
 from tests.support.paths import ROOT
+from tests.support.topologies import begin_topology
 from vstream.health.doctor.check import Drift
 from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import CHAPTER, examine
@@ -28,14 +29,13 @@ from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
 from vstream.topology.replication import list_physical_streams, replication_pairs
 
-TEXT = b"""\
-version: 1
-name: acme
-server_version: "2.10"
-regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+TEXT = (
+    begin_topology("acme", "2.10", west=1, central=1, east=1)
+    + """\
 streams:
   foo: {subjects: [foo.>], write: {max_age: 1h}}
 """
+).encode()
 NOW = time.time()
 TOPOLOGY: Topology = parse_topology.parse_topology(TEXT, "acme.yaml").require()
 BUNDLE = render_bundle(TOPOLOGY)

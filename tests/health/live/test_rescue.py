@@ -19,6 +19,7 @@ from tests.support.command import Ran, environment, vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, identities, under_load
 from tests.support.shared_lab import shared_lab
+from tests.support.topologies import begin_topology
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_client_endpoints, list_endpoints
 
@@ -29,11 +30,8 @@ REGIONS = ("west", "central", "east")
 
 
 def document(servers: int) -> str:
-    regions = ", ".join(f"{region}: {{servers: {servers}}}" for region in REGIONS)
-    return (
-        f'version: 1\nname: {NAME}\nserver_version: "2.12"\nregions: {{{regions}}}\n'
-        "streams:\n  foo: {subjects: [foo.>], write: {max_age: 1h}}\n"
-    )
+    head = begin_topology(NAME, **dict.fromkeys(REGIONS, servers))
+    return f"{head}streams:\n  foo: {{subjects: [foo.>], write: {{max_age: 1h}}}}\n"
 
 
 def with_stretch() -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.command import vstream
 from tests.support.labs import processes_in
+from tests.support.topologies import begin_topology
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_addresses, list_endpoints
@@ -23,26 +24,25 @@ from vstream.topology.stream_config import StreamConfig
 pytestmark = pytest.mark.lab
 
 LAB = "found"
-TOPOLOGY = f"""\
-version: 1
-name: {LAB}
-server_version: "2.12"
-regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
-stretch: {{members: all}}
-defaults: {{write: {{max_age: 1h}}}}
+TOPOLOGY = (
+    begin_topology(LAB, west=1, central=1, east=1)
+    + """\
+stretch: {members: all}
+defaults: {write: {max_age: 1h}}
 streams:
   sensors:
     subjects: [sensors.>, "beats.*.x"]
-    metadata: {{team: iron}}
-    read: {{max_msgs_per_subject: 5, max_age: 30d}}
-    overrides: {{east: {{write: {{max_age: 2h}}, read: {{max_bytes: 100MiB}}}}}}
-    consumers: {{reader: {{ack_wait: 1m, filter_subjects: sensors.a, max_deliver: 3}}, once: {{regions: [west], ack_policy: none}}}}
-  near: {{subjects: [near.>], regions: [west, east], compression: s2}}
-  ledger: {{subjects: [ledger.>], consistency: ordered}}
-  stock: {{subjects: [stock.>], consistency: stretch, write: {{max_age: unlimited}}, consumers: {{audit: {{}}}}}}
-  prices: {{subjects: [prices.>], consistency: homed, home: east, write: {{max_age: unlimited}}}}
-kv: {{users: {{consistency: stretch, history: 5}}}}
+    metadata: {team: iron}
+    read: {max_msgs_per_subject: 5, max_age: 30d}
+    overrides: {east: {write: {max_age: 2h}, read: {max_bytes: 100MiB}}}
+    consumers: {reader: {ack_wait: 1m, filter_subjects: sensors.a, max_deliver: 3}, once: {regions: [west], ack_policy: none}}
+  near: {subjects: [near.>], regions: [west, east], compression: s2}
+  ledger: {subjects: [ledger.>], consistency: ordered}
+  stock: {subjects: [stock.>], consistency: stretch, write: {max_age: unlimited}, consumers: {audit: {}}}
+  prices: {subjects: [prices.>], consistency: homed, home: east, write: {max_age: unlimited}}
+kv: {users: {consistency: stretch, history: 5}}
 """
+)
 
 
 @pytest.fixture

@@ -22,19 +22,18 @@ from tests.support.outages import goes_on_alone
 from tests.support.probe_lab import until
 from tests.support.profile_checks import check_import_is_refused
 from tests.support.shared_lab import own_lab
+from tests.support.topologies import begin_topology
 from vstream.lab.state import lab_directory
 
 pytestmark = pytest.mark.lab
 
 VERSIONS = with_night(["2.15.1"], ["2.12.8"])
 REGIONS = ("west", "central", "east")
-TOPOLOGY = """\
-version: 1
-name: accounts
-server_version: "2.12"
+TOPOLOGY = (
+    begin_topology("accounts", west=1, central=1, east=1)
+    + """\
 routing: accounts
 roots: [v.>]
-regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
 defaults: {write: {max_age: 1h}}
 streams:
   foo: {subjects: [foo.>], canary: foo._canary.*, consumers: {settled: {}}}
@@ -46,6 +45,7 @@ streams:
     allow_rollup: true
     read: {max_msgs_per_subject: 5}
 """
+)
 MESSAGES = 40
 PATIENCE = 60.0
 

@@ -14,6 +14,7 @@ import pytest
 from tests.support.golden import Golden
 from tests.support.paths import TESTS
 from tests.support.plans import make_plan
+from tests.support.topologies import begin_topology
 from vstream.apply.push_accounts import plan_push_stages
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.jetstream.keyring import Keyring
@@ -32,14 +33,12 @@ from vstream.topology.profiles.hidden_accounts import accounts
 from vstream.topology.signing import SIGNER
 
 GOLDEN = TESTS / "golden"
-TOPOLOGY = """\
-version: 1
-name: signed
-server_version: "2.12"
+TOPOLOGY = (
+    begin_topology("signed", west=1, central=1, east=1)
+    + """\
 routing: accounts
 security: {mode: operator}
 roots: [v.>]
-regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
 stretch: {members: all}
 defaults: {write: {max_age: 1h}}
 streams:
@@ -49,6 +48,7 @@ streams:
 kv:
   stock: {consistency: homed, home: east}
 """
+)
 
 
 def topology(text: str = TOPOLOGY) -> Topology:

@@ -18,17 +18,16 @@ from tests.support.core_subscribers import everybody_hears_everything_once
 from tests.support.probe_lab import until
 from tests.support.profile_checks import check_audit_reads_everything, check_import_is_refused
 from tests.support.shared_lab import own_lab
+from tests.support.topologies import begin_topology
 
 pytestmark = pytest.mark.lab
 
 REGIONS = ("west", "central", "east")
-TOPOLOGY = """\
-version: 1
-name: domains
-server_version: "2.12"
+TOPOLOGY = (
+    begin_topology("domains", west=1, central=1, east=1)
+    + """\
 routing: domains
 roots: [v.>]
-regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
 defaults: {write: {max_age: 1h}}
 streams:
   foo: {subjects: [foo.>], canary: foo._canary.*, consumers: {reader: {}}}
@@ -37,6 +36,7 @@ streams:
   # vstream: ignore[VS125] one writer for each key
   KV_settings: {subjects: ["$KV.settings.>"], allow_rollup: true, read: {max_msgs_per_subject: 5}}
 """
+)
 MESSAGES = 40
 PATIENCE = 60.0
 BACK = 120.0

@@ -23,6 +23,7 @@ from tests.support.probe_lab import until
 from tests.support.profile_checks import check_audit_reads_everything, check_import_is_refused
 from tests.support.publish_load import Load, check_contents, under_load
 from tests.support.shared_lab import own_lab
+from tests.support.topologies import begin_topology
 from vstream.health.live.cross_region_listener import CrossRegionListener
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_client_endpoints, list_endpoints, read_lab_status
@@ -32,16 +33,9 @@ from vstream.topology.model import Topology
 pytestmark = pytest.mark.lab
 
 REGIONS = ("west", "central", "east")
-HEAD = """\
-version: 1
-name: regional
-server_version: "2.12"
-routing: regional
-roots: [v.>]
-"""
+ROUTING = "routing: regional\nroots: [v.>]\n"
 MODELS = f"""\
-{HEAD}stretch: {{}}
-regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
+{begin_topology("regional", west=1, central=1, east=1)}{ROUTING}stretch: {{}}
 defaults: {{write: {{max_age: 1h}}}}
 streams:
   foo: {{subjects: [v.foo.>], canary: v.foo._canary.*, consumers: {{reader: {{}}}}}}
@@ -196,7 +190,7 @@ async def a_user_stays_in_its_region(topology: Topology) -> None:
 
 def moving(regions: tuple[str, ...], streams: tuple[str, ...]) -> str:
     return (
-        f"{HEAD}regions: {{{', '.join(f'{region}: {{servers: 1}}' for region in regions)}}}\n"
+        f"{begin_topology('regional', **dict.fromkeys(regions, 1))}{ROUTING}"
         f"streams: {{foo: {{subjects: [v.foo.>], regions: [{', '.join(streams)}], write: {{max_age: 1h}}}}}}\n"
     )
 
