@@ -1,8 +1,8 @@
 """
 Mistakes that somebody makes, from the server's source and documentation: each is found at its place, and its hint helps.
 
-Each file has the mistake between ‹ and ›. It is replaced by its cure, which is what the hint says: the text after `→` in
-planted.txt, where most of them are.
+Most are lines of planted.txt and planted_beside.txt. The mistake, between ‹ and ›, is replaced by its cure, the text after
+`→`, which is what the hint says.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ NAMES = {
     "UNNAMED": make_operator(),
     "RULES": '"a.>": [{destination: "_vs.a.west.>", weight: 100%, cluster: west}, '
     '{destination: "_vs.a.east.>", weight: 100%, cluster: east}]',
+    "STORE": STORE.strip(),
     "DIGEST": "a" * 64,
     "TOO_LONG": "x" * 4097,
     "TOO_LARGE": "x" * 131072,
 }
-"""What `<NAME>` stands for in planted.txt."""
+"""What `<NAME>` stands for in the text files."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,6 @@ def render_limited(limit: str) -> str:
     return f"accounts {{ A {{ jetstream {{ {limit} }} }} }}\n"
 
 
-def consumer(fields: str) -> str:
-    return f'{{"durable_name": "d", "ack_policy": "explicit", {fields}}}'
-
-
 def render_routed(name: str, port: int, peer: int) -> str:
     return (
         f"server_name: {name}\nlisten: 127.0.0.1:{port}\n"
@@ -93,26 +90,38 @@ def render_routed(name: str, port: int, peer: int) -> str:
 
 FRAMES = {
     "server": ("a.conf", f"{SERVER}…\n"),
-    "a.conf": ("a.conf", "…\n"),
+    "first": ("a.conf", render_routed("a", 4222, 4223) + "…\n"),
+    "second": ("b.conf", render_routed("b", 4223, 4222) + "…\n"),
+    "leaf": ("l.conf", "server_name: l\nlisten: 127.0.0.1:4300\n…\n"),
     "stream": ("orders.json", stream("…")),
-    "consumer": ("c.json", consumer("…")),
+    "consumer": ("c.json", '{"durable_name": "d", "ack_policy": "explicit", …}'),
 }
-"""By the second word of a case: its file, and what stands around the text."""
+"""By the second word of a line: its file, and what stands around the text."""
 
 
-def parse_case(line: str) -> Case:
-    for name, text in NAMES.items():
-        line = line.replace(f"<{name}>", text)
-    code, place, planted = line.replace("⏎", "\n").split(maxsplit=2)
-    planted, _, hint = planted.partition(" ⇒ ")
+def read_lines(name: str) -> list[tuple[str, str, str, str]]:
+    """The first word of each line, the name of its file, what stands in that, and the hint."""
+    content = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    for key, value in NAMES.items():
+        content = content.replace(f"<{key}>", value)
+    lines = []
+    for line in content.splitlines():
+        if line and not line.startswith("#"):
+            word, place, rest = line.replace("⏎", "\n").split(maxsplit=2)
+            text, _, hint = rest.partition(" ⇒ ")
+            file, frame = FRAMES.get(place, (place, "…\n" if place.endswith(".conf") else "…"))
+            lines.append((word, file, frame.replace("…", text), hint))
+    return lines
+
+
+def make_case(code: str, file: str, planted: str, hint: str) -> Case:
     before, mistake, cure, after = re.split("[‹→›]", planted)
-    file, frame = FRAMES.get(place, (place, "…"))
-    text = frame.replace("…", f"{before}‹{mistake}›{after}")
-    return Case(code, text, cure, hint or f"did you mean `{cure}`?", file)
+    return Case(code, f"{before}‹{mistake}›{after}", cure, hint or f"did you mean `{cure}`?", file)
 
 
-PLANTED = Path(__file__).with_name("planted.txt").read_text(encoding="utf-8")
-CASES = [parse_case(line) for line in PLANTED.splitlines() if line and not line.startswith("#")]
+CASES = [make_case(*line) for line in read_lines("planted.txt")]
+_LINES = iter(read_lines("planted_beside.txt"))
+PAIRS = [(make_case(*line), text) for line, (_, _, text, _) in zip(_LINES, _LINES, strict=True)]
 
 
 def check(case: Case, text: str) -> tuple[Finding, ...]:
@@ -183,30 +192,6 @@ def test_what_may_be_meant_is_a_note_and_fails_nobody(text: str) -> None:
     assert {finding.severity for finding in report.diagnostics} == {Severity.NOTE}
 
 
-HUB_TLS = "tls { cert_file: /c, key_file: /k, handshake_first: true }"
-LEAF_OPEN = "server_name: l\nlisten: 127.0.0.1:4300\nleafnodes { remotes: [{ url: URL }] }\n"
-LEAF_CLUSTER = (
-    LEAF_OPEN.replace("URL", "'nats://127.0.0.1:7422'") + "cluster { name: CLUSTER, listen: 127.0.0.1:6300 }\n"
-)
-HUB_CLUSTER = "leafnodes { listen: 127.0.0.1:7422 }\ncluster { name: hub, listen: 127.0.0.1:6222 }\n"
-LOGIN = "'nats://u:p@127.0.0.1:7422'"
-LEAF = "server_name: l\nlisten: 127.0.0.1:4300\nleafnodes { remotes: [{ url: 'tls://127.0.0.1:7422', tls "
-
-
-SAME_USER = "u, password: $P, permissions {publish: 'o.>'}}] } }\n# "
-
-
-TWO_USERS = "accounts { A { users: [{user: u, password: $P}, {user: v, password: $P}] } }\n"
-
-
-def gateway(name: str, port: int, peer: int) -> str:
-    return (
-        f"server_name: {name}\nlisten: 127.0.0.1:{port}\naccounts {{ SYS1 {{}}, SYS2 {{}} }}\n"
-        f"gateway {{ name: {name}, listen: 127.0.0.1:{port + 3000}, "
-        f"gateways: [{{name: {name}2, url: 'nats://127.0.0.1:{peer + 3000}'}}] }}\n"
-    )
-
-
 def gateway_to(name: str, port: int, peer: str) -> str:
     return f"gateway {{ name: {name}, listen: 127.0.0.1:{port}, gateways: [{{name: {peer}, url: 'nats://h:7222'}}] }}\n"
 
@@ -228,295 +213,7 @@ def render_linked(cluster: str, port: int, own: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("case", "beside"),
-    [
-        (Case("VS244", stream('"max_bytes": ‹20000000000›'), "1000000000", "or less", "o.json"), SERVER + STORE),
-        (Case("VS244", stream('"num_replicas": ‹3›'), "1", "write 1", "o.json"), SERVER + STORE),
-        *(
-            (Case("VS244", stream(fields), cure, hint, "o.json"), SERVER + STORE + render_limited(limit))
-            for fields, cure, hint, limit in (
-                ('"max_bytes": ‹30000000›', "20000000", "write 20000000", "disk_max_stream_bytes: 20M"),
-                ('"max_bytes": ‹30000000›', "20000000", "write 20000000", "max_file: 20M"),
-                ('"storage": "memory", "max_bytes": ‹3000000›', "2000000", "write 2000000", "max_mem: 2M"),
-                ('"max_bytes": ‹-1›', "2000000", 'add `"max_bytes"', "max_bytes_required: true"),
-                ('"max_consumers": ‹9›', "3", "write 3", "max_consumers: 3"),
-            )
-        ),
-        *(
-            (Case("VS244", f"[{stream(first)}, {second}]", cure, hint, "o.json"), SERVER + STORE + conf)
-            for first, second, cure, hint, conf in (
-                (
-                    '"max_age": 0',
-                    '{"name": ‹"p"›, "subjects": ["p"]}',
-                    '"orders"',
-                    "raise its `max_streams` to 2",
-                    "accounts { A { jetstream { max_streams: 1 } } }",
-                ),
-                (
-                    '"max_bytes": 600000000',
-                    '{"name": "p", "subjects": ["p"], "max_bytes": ‹600000000›}',
-                    "400000000",
-                    "write less",
-                    "",
-                ),
-                (
-                    '"max_bytes": 6000000',
-                    '{"name": "p", "subjects": ["p"], "max_bytes": ‹6000000›}',
-                    "4000000",
-                    "write less",
-                    "accounts { A { jetstream { max_file: 10M } } }",
-                ),
-            )
-        ),
-        (
-            Case("VS244", stream('"duplicate_window": ‹120000000000›'), "60000000000", "write 60000000000", "o.json"),
-            SERVER + STORE.replace("{", '{ limits { duplicate_window: "1m" },'),
-        ),
-        *(
-            (Case("VS243", consumer(fields), cure, hint, "c.json"), SERVER + conf)
-            for fields, cure, hint, conf in (
-                ('"max_ack_pending": ‹50›', "10", "write 10", STORE.replace("{", "{ limits { max_ack_pending: 10 },")),
-                ('"max_batch": ‹50›', "10", "write 10", STORE.replace("{", "{ limits { max_request_batch: 10 },")),
-                ('"max_ack_pending": ‹50›', "10", "write 10", STORE + render_limited("max_ack_pending: 10")),
-            )
-        ),
-        (
-            Case(
-                "VS432", LEAF + "‹{ ca_file: /ca }› }] }\n", "{ ca_file: /ca, handshake_first: true }", "true", "l.conf"
-            ),
-            SERVER + f"leafnodes {{ listen: 127.0.0.1:7422, {HUB_TLS} }}\n",
-        ),
-        (
-            Case(
-                "VS432",
-                LEAF + "{ ca_file: /ca, ‹handshake_first›: true } }] }\n",
-                "insecure: false, handshake_first: false\n# ",
-                "false",
-                "l.conf",
-            ),
-            SERVER + "leafnodes { listen: 127.0.0.1:7422, tls { cert_file: /c, key_file: /k } }\n",
-        ),
-        (
-            Case("VS432", LEAF + "‹{ ca_file: /ca }› }] }\n", "#", "remove it", "l.conf"),
-            SERVER + "leafnodes { listen: 127.0.0.1:7422 }\n",
-        ),
-        (
-            Case(
-                "VS432",
-                "server_name: l\nlisten: 127.0.0.1:4300\njetstream { store_dir: /l, domain: ‹hub› }\n"
-                "leafnodes { remotes: [{ url: 'nats://127.0.0.1:7422' }] }\n",
-                "leaf",
-                "its own domain",
-                "l.conf",
-            ),
-            SERVER + "jetstream { store_dir: /d, domain: hub }\nleafnodes { listen: 127.0.0.1:7422 }\n",
-        ),
-        (
-            Case("VS432", LEAF_CLUSTER.replace("CLUSTER", "‹hub›"), "edge", "another name", "l.conf"),
-            SERVER + HUB_CLUSTER,
-        ),
-        (
-            Case("VS432", LEAF_OPEN.replace("URL", "‹'nats://127.0.0.1:7422'›"), LOGIN, "USER:PASSWORD", "l.conf"),
-            SERVER + "leafnodes { listen: 127.0.0.1:7422, authorization { user: u, password: $P } }\n",
-        ),
-        (
-            Case("VS432", LEAF_OPEN.replace("URL", "‹'nats://127.0.0.1:7422'›"), LOGIN, "USER:PASSWORD", "l.conf"),
-            SERVER + "leafnodes { listen: 127.0.0.1:7422 }\nauthorization { user: u, password: $P }\n",
-        ),
-        (
-            Case(
-                "VS432",
-                "server_name: l\nlisten: 127.0.0.1:4300\n"
-                "leafnodes { listen: 127.0.0.1:7423, remotes: [‹{ url: 'nats://127.0.0.1:7422' }›] }\n",
-                "",
-                "remove one",
-                "l.conf",
-            ),
-            SERVER + "leafnodes { listen: 127.0.0.1:7422, remotes: [{ url: 'nats://127.0.0.1:7423' }] }\n",
-        ),
-        (
-            Case(
-                "VS246",
-                consumer('"filter_subject": ‹"orders.x"›').replace('{"dur', '{"stream_name": "all", "config": {"dur')
-                + "}",
-                '"p.x"',
-                "`p.>`",
-                "l.json",
-            ),
-            '{"name": "all", "sources": [{"name": "b", "subject_transforms": [{"src": "orders.>", "dest": "p.>"}]}]}',
-        ),
-        (
-            Case("VS432", gateway("b", 4223, 4222) + "system_account: ‹SYS2›\n", "SYS1", "the same", "b.conf"),
-            gateway("a", 4222, 4223) + "system_account: SYS1\n",
-        ),
-        (
-            Case(
-                "VS211",
-                '{"name": "all", "sources": [{"name": "orders", "filter_subject": ‹"p.>"›}]}',
-                '"o.x"',
-                "`o.>`",
-                "l.json",
-            ),
-            '{"name": "orders", "subjects": ["o.>"]}',
-        ),
-        (
-            Case(
-                "VS211",
-                '{"name": "m", "mirror": {"name": "orders", "filter_subject": ‹"p.>"›}}',
-                '"o.x"',
-                "`o.>`",
-                "l.json",
-            ),
-            '{"name": "orders", "subjects": ["o.>"]}',
-        ),
-        (
-            Case(
-                "VS432",
-                gateway("b", 4223, 4222).replace("gateway {", "‹gateway› {"),
-                "gateway { authorization { user: g, password: $P },",
-                "the same `authorization`",
-                "b.conf",
-            ),
-            gateway("a", 4222, 4223).replace("gateway {", "gateway { authorization { user: g, password: $P },"),
-        ),
-        (
-            Case(
-                "VS432",
-                LEAF_OPEN.replace("URL", "‹'nats://u:wrong@127.0.0.1:7422'›"),
-                "'nats://u:p%40ss@127.0.0.1:7422'",
-                "the password that the hub has",
-                "l.conf",
-            ),
-            SERVER + "leafnodes { listen: 127.0.0.1:7422 }\naccounts { A { users: [{user: u, password: 'p@ss'}] } }\n",
-        ),
-        *(
-            (
-                Case(
-                    "VS432",
-                    render_routed("b", 4223, 4222) + logins.replace("one", "‹two›"),
-                    "one",
-                    "the same",
-                    "b.conf",
-                ),
-                render_routed("a", 4222, 4223) + logins,
-            )
-            for logins in (
-                "accounts { A { users: [{user: u, password: one}] } }\n",
-                "authorization { token: one }\n",
-            )
-        ),
-        (
-            Case(
-                "VS432",
-                render_routed("‹b›", 4223, 4222),
-                "b\nauthorization { user: u, password: $P }",
-                "the same `accounts`",
-                "b.conf",
-            ),
-            render_routed("a", 4222, 4223) + "authorization { user: u, password: $P }\n",
-        ),
-        (
-            Case(
-                "VS432",
-                render_routed("b", 4223, 4222) + "max_payload: ‹2MB›\n",
-                "8MB",
-                "`max_payload: 8388608`",
-                "b.conf",
-            ),
-            render_routed("a", 4222, 4223) + "max_payload: 8MB\n",
-        ),
-        *(
-            (
-                Case("VS432", render_routed("b", 4223, 4222) + users("‹u›", rights), SAME_USER, "the same", "b.conf"),
-                render_routed("a", 4222, 4223) + users("u", "publish: 'o.>'"),
-            )
-            for rights in (
-                "publish: '>'",
-                "publish: ['o.>', 'p']",
-                "subscribe: 'o.>'",
-                "publish: 'o.>', subscribe: {deny: x}",
-            )
-        ),
-        *(
-            (
-                Case("VS432", render_routed(name, 4223, 4222) + text, cure, hint, "b.conf"),
-                render_routed("a", 4222, 4223) + text.replace("‹", "").replace("›", "").replace(*difference),
-            )
-            for name, text, cure, hint, difference in (
-                ("b", users("u", "") + "no_auth_user: ‹v›\n", "u", "the same", ("user: v", "user: u")),
-                ("‹b›", users("u", ""), "b\nno_auth_user: u", "the same", ("}\n", "}\nno_auth_user: u\n")),
-                (
-                    "‹b",
-                    users("u", "") + "›",
-                    render_routed("b", 4223, 4222).removeprefix("server_name: ") + TWO_USERS,
-                    "add it to the `users`",
-                    (users("u", ""), TWO_USERS),
-                ),
-                (
-                    "b",
-                    "accounts { ‹A› { jetstream { max_file: 1G, max_mem: 1G } } }\n",
-                    "A { jetstream { max_mem: 1G, max_file: 9G } } }\n# ",
-                    "the same",
-                    ("max_file: 1G", "max_file: 9G"),
-                ),
-            )
-        ),
-        (
-            Case("VS223", stream('"num_replicas": ‹3›'), "1", "lower `num_replicas`", "o.json"),
-            SERVER + "cluster { name: A, listen: 127.0.0.1:6222, routes: ['nats://127.0.0.1:6222'] }\n" + STORE,
-        ),
-        (
-            Case(
-                "VS246",
-                consumer('"filter_subject": ‹"in.eu"›').replace('{"dur', '{"stream_name": "o", "config": {"dur') + "}",
-                '"out.eu"',
-                "`out.>`",
-                "l.json",
-            ),
-            '{"name": "o", "subjects": ["in.>"], "subject_transform": {"src": "in.>", "dest": "out.>"}}',
-        ),
-        (
-            Case(
-                "VS432",
-                render_routed("b", 4223, 4223).replace("name: A", "name: ‹A›") + gateway_to("A", 7223, "hub"),
-                "B }\n# ",
-                "its own cluster name",
-                "b.conf",
-            ),
-            render_routed("a", 4222, 4222) + gateway_to("A", 7222, "hub"),
-        ),
-        *(
-            (
-                Case("VS319", render_routed(name, 4223, 4222) + rules, cure, "the same mappings file", "b.conf"),
-                render_routed("a", 4222, 4223) + 'mappings { "a.>": "b.>", "c": d }\n',
-            )
-            for name, rules, cure in (
-                ("b", 'mappings { "c": d, ‹"a.>"›: "e.>" }\n', '"a.>": "b.>" }\n# '),
-                ("b", '‹mappings› { "c": d }\n', 'mappings { "a.>": "b.>", "c": d }\n# '),
-                ("‹b›", "", 'b\nmappings { "a.>": "b.>", "c": d }\n'),
-            )
-        ),
-        (
-            Case(
-                "VS319",
-                render_linked("east", 4223, "cent").decode().partition("mappings")[0].replace("east", "‹east", 1) + "›",
-                render_linked("east", 4223, "cent").decode().removeprefix("server_name: "),
-                "the same mappings file",
-                "b.conf",
-            ),
-            render_linked("west", 4222, "cent").decode(),
-        ),
-        (
-            Case(
-                "VS432",
-                render_routed("b", 4223, 4222) + "accounts { ‹A› { exports: [{service: a}, {stream: 'p.>'}] } }\n",
-                "A { exports: [{service: a}] } }\n# ",
-                "the same",
-                "b.conf",
-            ),
-            render_routed("a", 4222, 4223) + "accounts { A { exports: [{service: a}] } }\n",
-        ),
-    ],
+    ("case", "beside"), PAIRS, ids=[f"{number}-{case.code}" for number, (case, _) in enumerate(PAIRS)]
 )
 def test_a_mistake_beside_another_file_is_found_and_its_hint_makes_it_go_away(case: Case, beside: str) -> None:
     def find(text: str) -> dict[tuple[str, str, int, int], str]:
