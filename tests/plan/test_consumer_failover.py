@@ -104,6 +104,7 @@ def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
         '"config": {"metadata": 5}',
         '"at": ""',
         '"at": "2026-01-01T00:00:00"',
+        '"at": "9999-12-31T23:59:59.9Z"',
         '"config": {"filter_subjects": [1]}',
         '"config": [["a", 1]]',
         pytest.param('"config": ' + "[" * 100_000, id="deep"),

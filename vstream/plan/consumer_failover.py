@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
-from datetime import datetime
+from datetime import MAXYEAR, datetime
 from typing import Any
 
 from vstream.errors import MalformedAnswerError, PlanError
@@ -231,6 +231,7 @@ def parse_position(text: str, file: str) -> Position:
 
 
 def _check_time(text: str) -> str:
-    if datetime.fromisoformat(text).tzinfo is None:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None or moment.year == MAXYEAR:
         raise ValueError(text)  # it cannot be compared with those of servers
     return text
