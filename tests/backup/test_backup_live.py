@@ -125,6 +125,21 @@ async def test_a_backup_of_newer_servers_is_refused_before_anything_is_restored(
     await command("lab", "down", NAME, "--purge")
 
 
+async def test_a_backup_with_more_replicas_than_servers_is_refused_before_anything_is_restored(tmp_path: Path) -> None:
+    file, directory = tmp_path / "topology.yaml", tmp_path / "backup"
+    file.write_text(document(3, f"streams:\n{FOO}"))
+    await command("lab", "up", file, "--links", "none")
+    await command("apply", file, "--yes")
+    await command("backup", "take", directory, file)
+    await command("lab", "down", NAME, "--purge")
+    file.write_text(document(1, f"streams:\n{FOO}"))
+    await command("lab", "up", file, "--links", "none")
+    for options in ((), ("--yes",)):
+        refused = await command("backup", "restore", directory, file, *options, code=1)
+        assert "has 3 replicas, and cluster" in refused
+    await command("lab", "down", NAME, "--purge")
+
+
 @pytest.mark.night
 @pytest.mark.spark
 @pytest.mark.parametrize("version", ["2.15.1", "2.12.8"])

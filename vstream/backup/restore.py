@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -189,9 +190,10 @@ async def _read_state(request: RestoreRequest, connections: Mapping[str, Reconne
 
 
 def _check_request(request: RestoreRequest) -> None:
-    """Raise RefusedError if the backup is of something else than the topology."""
+    """Raise RefusedError if the backup is of something else than the topology, or needs more servers."""
     refuse_streams_in_accounts(request.streams)
     record, names = request.record, {stream.config.name for stream in request.streams}
+    servers = Counter(seat.cluster for seat in request.topology.seats)
     if record.topology != request.topology.name:
         raise RefusedError(f"the backup is of topology `{record.topology}`, not of `{request.topology.name}`")
     for saved in record.streams:
@@ -199,6 +201,15 @@ def _check_request(request: RestoreRequest) -> None:
             raise RefusedError(
                 f"the backup has `{saved.name}`, and the topology does not",
                 hint="restore it with the topology that is in its directory, and change that afterwards",
+            )
+        cluster, replicas = (
+            StreamConfig(name=saved.name, fields=saved.config).placement_cluster,
+            saved.config.get("num_replicas", 1),
+        )
+        if cluster is not None and servers[cluster] < replicas:
+            raise RefusedError(
+                f"`{saved.name}` has {replicas} replicas, and cluster `{cluster}` has {servers[cluster]} servers",
+                hint="restore it onto as many servers as it had, and change `replicas` afterwards; nothing was changed",
             )
 
 
