@@ -14,7 +14,7 @@ from vstream.errors import NoRespondersError, NotReachableError, ServerError, Vs
 from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection, Reply
 from vstream.probe import hops
-from vstream.probe.checks import ProbeOptions, run_probe
+from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import ProbeTarget
 

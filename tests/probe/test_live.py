@@ -11,7 +11,7 @@ from tests.support import probe_lab
 from tests.support.probe_lab import REGIONS, World, bad, of, physical, until
 from vstream.errors import VstreamError
 from vstream.lint import parse_topology
-from vstream.probe.checks import ProbeOptions, run_probe
+from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import CheckStatus, Hop, Progress
 from vstream.topology.model import Role
 

@@ -21,7 +21,7 @@ from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import LabSetup
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint import parse_topology
-from vstream.probe.checks import ProbeOptions, run_probe
+from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle, ServerAddress

@@ -22,7 +22,7 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.health.live.beacons import list_streams_with_beacons, publish_beacons, read_beacons
 from vstream.health.snapshot import BeaconSighting
 from vstream.plan.live.connections import choose_connection, connect_all
-from vstream.probe.checks import ProbeOptions, probe_each_server, probe_regions
+from vstream.probe.pipeline import ProbeOptions, probe_each_server, probe_regions
 from vstream.servers.find_servers import Servers, endpoints_as_user, find_servers
 from vstream.topology.accounts import PROBE_USER
 from vstream.topology.model import Topology

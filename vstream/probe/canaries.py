@@ -24,6 +24,7 @@ from vstream.probe.hops import EXPECTED_STREAM, parse_ack, probe_copy
 from vstream.probe.info import StreamInfo
 from vstream.probe.read_your_writes import METHODS, OwnRead
 from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.retry import repeat_looks
 from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError, ProbeTarget
 from vstream.topology import naming, physical
 from vstream.value_class import value_class
@@ -34,7 +35,6 @@ CANARY_HEADER = "Vstream-Canary"
 FIRST_PAUSE = 0.005
 _LAST_PAUSE = 0.05
 _SLOW_PAUSE = 0.25
-_GROWTH = 1.5
 _OWN_TIMEOUT = 5.0
 """Seconds in which a region may serve what was published there: one without a leader must not hold up the probe."""
 _PROMPT = 1.0
@@ -217,14 +217,11 @@ class CanaryFlight:
         """Look for what has not arrived yet, until *until*, at intervals that grow to *longest_pause* seconds."""
         if reader.facts is None:
             return
-        pause = FIRST_PAUSE
-        while missing := [canary for canary in self.canaries.values() if _is_awaited(canary, reader)]:
-            await asyncio.gather(*(_look_for(reader, canary) for canary in missing))
-            left = until - time.monotonic()
-            if left <= 0:
+        async for _ in repeat_looks(until, FIRST_PAUSE, longest_pause):
+            missing = [canary for canary in self.canaries.values() if _is_awaited(canary, reader)]
+            if not missing:
                 return
-            await asyncio.sleep(min(pause, left))
-            pause = min(pause * _GROWTH, longest_pause)
+            await asyncio.gather(*(_look_for(reader, canary) for canary in missing))
 
 
 def _judge_publish(canary: Canary, target: ProbeTarget, ack: dict[str, Any]) -> tuple[CheckStatus, str, str | None]:

@@ -29,6 +29,7 @@ from vstream.jetstream.answers import api_error
 from vstream.jetstream.connection import Connection
 from vstream.probe.canaries import CANARY_HEADER, FIRST_PAUSE, Canary, CanaryFlight, Fate
 from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.retry import repeat_looks
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
 
@@ -133,8 +134,8 @@ class Cleanup:
         self, region: str, name: str, subject: str, canary: Canary, *, from_seq: int, until: float
     ) -> tuple[int | None, str | None]:
         """The sequence of *canary* in the physical stream *name*, if it has come by *until*; why one could not look."""
-        pause = FIRST_PAUSE
-        while True:
+        problem = None
+        async for _ in repeat_looks(until, FIRST_PAUSE, _LONGEST_PAUSE):
             problem = None
             try:
                 seq = await self._walk(region, name, subject, canary, from_seq)
@@ -147,10 +148,7 @@ class Cleanup:
             else:
                 if seq is not None:
                     return seq, None
-            if time.monotonic() + pause > until:
-                return None, problem
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        return None, problem
 
     async def _walk(self, region: str, name: str, subject: str, canary: Canary, from_seq: int) -> int | None:
         while True:

@@ -37,16 +37,22 @@ class RequestForm:
 
     name: str
     body: Callable[[DirectMessage], Mapping[str, Json] | None]
-    judge: Callable[[DirectMessage, Sequence[Reply]], str | None]
+    judge: Callable[[DirectMessage, Sequence[Reply]], str | None] = lambda _message, _answers: None
     """What is wrong with the answers; None if nothing."""
+    status: int | None = None
+    """The status that is the right answer; None if messages are."""
     suffix: Callable[[DirectMessage], str] = lambda _: ""
     """What is appended to the stream's name in the request's subject."""
     is_recent: bool = False
     """Whether servers before 2.11 do not know it."""
     is_many: bool = False
     """Whether several messages answer it, followed by a last one."""
-    answer: str = ""
-    """What the table shows if a status is the right answer."""
+
+    def find_problem(self, message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+        """What is wrong with *answers* to it, of which *message* is known."""
+        if self.status not in {None, answers[0].status}:
+            return f"answered with {describe_answer(answers[0])}, not {self.status}"
+        return self.judge(message, answers)
 
 
 def _check_known_message(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
@@ -84,13 +90,6 @@ def _check_multi(message: DirectMessage, answers: Sequence[Reply]) -> str | None
 def _check_multi_with_end(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     """As it was when the known message came: nothing newer may be in it."""
     return _check_multi(message, answers) or _check_known_message(message, answers[-2:])
-
-
-def _expect(code: int) -> Callable[[DirectMessage, Sequence[Reply]], str | None]:
-    def judge(_: DirectMessage, answers: Sequence[Reply]) -> str | None:
-        return None if answers[0].status == code else f"answered with {describe_answer(answers[0])}, not {code}"
-
-    return judge
 
 
 def _add_nanosecond(stored_at: str) -> str:
@@ -157,35 +156,21 @@ FORMS = (
         is_recent=True,
         is_many=True,
     ),
-    RequestForm(
-        name="no such sequence", body=lambda _: {"seq": _LAST_SEQ}, judge=_expect(_NOT_FOUND), answer=f"{_NOT_FOUND}"
-    ),
-    RequestForm(
-        name="no such subject",
-        body=lambda m: {"last_by_subj": f"{m.subject}.{NOWHERE}"},
-        judge=_expect(_NOT_FOUND),
-        answer=f"{_NOT_FOUND}",
-    ),
+    RequestForm(name="no such sequence", body=lambda _: {"seq": _LAST_SEQ}, status=_NOT_FOUND),
+    RequestForm(name="no such subject", body=lambda m: {"last_by_subj": f"{m.subject}.{NOWHERE}"}, status=_NOT_FOUND),
     RequestForm(
         name="no such subject, appended",
         body=lambda _: None,
         suffix=lambda m: f".{m.subject}.{NOWHERE}",
-        judge=_expect(_NOT_FOUND),
-        answer=f"{_NOT_FOUND}",
+        status=_NOT_FOUND,
     ),
-    RequestForm(name="empty request", body=lambda _: None, judge=_expect(_INVALID), answer=f"{_INVALID}"),
-    RequestForm(
-        name="two forms at once",
-        body=lambda m: {"seq": m.seq, "last_by_subj": m.subject},
-        judge=_expect(_INVALID),
-        answer=f"{_INVALID}",
-    ),
+    RequestForm(name="empty request", body=lambda _: None, status=_INVALID),
+    RequestForm(name="two forms at once", body=lambda m: {"seq": m.seq, "last_by_subj": m.subject}, status=_INVALID),
     RequestForm(
         name="subject appended, and a request",
         body=lambda m: {"seq": m.seq},
         suffix=lambda m: f".{m.subject}",
-        judge=_expect(_INVALID),
-        answer=f"{_INVALID}",
+        status=_INVALID,
     ),
 )
 """In the order of the table."""
@@ -193,9 +178,8 @@ FORMS = (
 TOO_MANY = RequestForm(
     name="more than 1024 subjects",
     body=lambda _: {"multi_last": [direct.ANY_SUBJECT]},
-    judge=_expect(_TOO_MANY),
+    status=_TOO_MANY,
     is_recent=True,
-    answer=f"{_TOO_MANY}",
 )
 NO_STREAM = "no such stream"
 """The form with a stream name that does not exist, which nobody must answer."""
@@ -253,7 +237,7 @@ async def _try_form(target: ProbeTarget, form: RequestForm, stored: DirectMessag
         )
 
     def judge(answers: Sequence[Reply]) -> str | None:
-        return form.judge(stored, answers) or _find_answerer(target, answers)
+        return form.find_problem(stored, answers) or _find_answerer(target, answers)
 
     try:
         outcome = await budget.settle(target, ask, judge)
@@ -261,7 +245,7 @@ async def _try_form(target: ProbeTarget, form: RequestForm, stored: DirectMessag
         return target.make_failed_check(Hop.FORM, error, form=form.name)
     answered_by = _stream_named_in(target, outcome.answers[0])
     if outcome.problem is None:
-        detail = form.answer or f"answered by `{answered_by}`"
+        detail = f"answered by `{answered_by}`" if form.status is None else str(form.status)
         return target.make_check(
             Hop.FORM, CheckStatus.OK, detail, form=form.name, answered_by=answered_by, elapsed_ms=outcome.elapsed_ms
         )

@@ -7,7 +7,6 @@ never a failure: canaries show whether a message arrives at all.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.retry import repeat_looks
 from vstream.probe.target import ProbeTarget
 from vstream.topology import naming
 
@@ -25,7 +25,6 @@ BY_ANY = "DIRECT.GET"
 METHODS = (BY_LEADER, BY_ANY)
 
 _FIRST_PAUSE = 0.001
-_GROWTH = 1.5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,17 +45,13 @@ class OwnRead:
 
     async def watch(self, until: float, longest_pause: float) -> None:
         """Read until it is served or until *until*, with pauses that grow to *longest_pause* seconds."""
-        pause = _FIRST_PAUSE
-        while self.elapsed_ms is None:
+        async for _ in repeat_looks(until, _FIRST_PAUSE, longest_pause):
+            if self.elapsed_ms is not None:
+                return
             try:
                 await self._look()
             except VstreamError as error:
                 self.trouble = error.message
-            left = until - time.monotonic()
-            if self.elapsed_ms is not None or left <= 0:
-                return
-            await asyncio.sleep(min(pause, left))
-            pause = min(pause * _GROWTH, longest_pause)
 
     async def _look(self) -> None:
         self.looks += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from vstream.errors import NoRespondersError
 from vstream.jetstream.answers import parse_sequence
@@ -17,6 +17,7 @@ from vstream.value_class import value_class
 REPEAT_TIMEOUT = 3.0
 """Seconds for all repeated requests in one region. A replica that lags for longer counts as wrong."""
 _FIRST_PAUSE = 0.02
+_GROWTH = 1.5
 _RECENT = (2, 11, 0)
 
 
@@ -27,6 +28,16 @@ class Settled:
     answers: tuple[Reply, ...]
     elapsed_ms: float
     problem: str | None
+
+
+async def repeat_looks(until: float, first_pause: float, longest_pause: float) -> AsyncIterator[None]:
+    """Yield at once, then after pauses that grow to *longest_pause* seconds, and a last time at *until* (monotonic)."""
+    pause = first_pause
+    yield
+    while (left := until - time.monotonic()) > 0:
+        await asyncio.sleep(min(pause, left))
+        yield
+        pause = min(pause * _GROWTH, longest_pause)
 
 
 class Budget:

@@ -26,7 +26,7 @@ from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.connections import connect_all
 from vstream.plan.plan import Plan, RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
-from vstream.probe import checks
+from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import CheckStatus
 from vstream.scenario.model import ChangeRegion, Scenario
 from vstream.servers.bundles import build_bundle, render_lab
@@ -208,7 +208,7 @@ async def _wait_until_probe_passes(environment: Environment) -> None:
     deadline = time.monotonic() + _WORKS
     while True:
         async with connect_all(environment.topology, environment.endpoints) as connections:
-            report = await checks.run_probe(environment.topology, connections, checks.ProbeOptions(timeout=_PROBE))
+            report = await run_probe(environment.topology, connections, ProbeOptions(timeout=_PROBE))
         if report.is_pass:
             return
         if time.monotonic() > deadline:
