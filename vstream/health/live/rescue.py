@@ -16,12 +16,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
+from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
 from vstream.files import state_directory, write_private
 from vstream.jetstream import error_codes, monitoring
-from vstream.jetstream.admin import peer_id
+from vstream.jetstream.admin import JetStreamAdmin, peer_id
 from vstream.jetstream.answers import api_error, convert_malformed_errors, decode_object, parse_list, require_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
@@ -32,7 +31,7 @@ from vstream.topology.units import parse_version
 from vstream.value_class import value_class
 
 SINCE = (2, 15, 0)
-_RESCUE, _REMOVE, _LOOK = "$JS.API.META.RESCUE", "$JS.API.SERVER.REMOVE", "$SYS.REQ.SERVER.PING.JSZ"
+_RESCUE, _LOOK = "$JS.API.META.RESCUE", "$SYS.REQ.SERVER.PING.JSZ"
 _LEADER_TIMEOUT = 60.0
 """Seconds until there is a leader. It takes less than one, where all servers that are left have agreed."""
 _LASTS = 300
@@ -109,6 +108,16 @@ class MetaGroup:
         return tuple(server for server in self.members if server in self.begun & self.listed)
 
 
+@value_class
+class _MetaView:
+    """What one server says of its meta group. *listed* are members by name or by the group's id, empty but for its leader."""
+
+    version: str
+    leader: str | None
+    size: int
+    listed: tuple[str, ...]
+
+
 def choose_rescuable_groups(groups: Sequence[MetaGroup]) -> tuple[MetaGroup, ...]:
     """Those of *groups* that can be rescued; none while a server of one of them may be alive."""
     chosen = tuple(group for group in groups if group.refusal is None)
@@ -133,7 +142,7 @@ async def find_groups(
             problems.append(f"`{region.name}`: {count} addresses are known of its {len(seats)} servers")
         unsure[region.name] = problems
     for look in looks:
-        answered |= {name: str(server["version"]) for name, server in look.items()}
+        answered |= {name: view.version for name, view in look.items()}
     by_region = dict(zip(system, looks, strict=True))
     regions = [region.name for region in topology.regions]
     groups = [(topology.name, regions)] if topology.hubs is None else [(name, [name]) for name in regions]
@@ -143,16 +152,16 @@ async def find_groups(
         members = tuple(seat.server.name for seat in topology.seats if seat.region in places)
         if not members[1:]:  # one server decides alone
             continue
-        seen: dict[str, dict[str, Any]] = {}
+        seen: dict[str, _MetaView] = {}
         for place in places:
-            seen |= {server: look for server, look in by_region.get(place, {}).items() if server in members}
+            seen |= {server: view for server, view in by_region.get(place, {}).items() if server in members}
         group = MetaGroup(
             name=name,
             members=members,
             alive={server: version for server, version in sorted(answered.items()) if server in members},
             unknown=tuple(problem for place in places for problem in unsure[place]),
-            leader=next((str(server["leader"]) for server in seen.values() if server["leader"]), None),
-            listed=find_listed(members, {peer for server in seen.values() for peer in server["listed"]}),
+            leader=next((view.leader for view in seen.values() if view.leader), None),
+            listed=find_listed(members, {peer for view in seen.values() for peer in view.listed}),
             begun=begun.get(name, frozenset()),
             system=tuple(place for place in places if place in system),
         )
@@ -161,12 +170,12 @@ async def find_groups(
     return tuple(result)
 
 
-def _list_doubts(group: MetaGroup, seen: Mapping[str, Mapping[str, Any]], *, has_system: bool) -> Iterator[str]:
+def _list_doubts(group: MetaGroup, seen: Mapping[str, _MetaView], *, has_system: bool) -> Iterator[str]:
     """What the servers *seen* on the system account leave open about *group*."""
     if not seen:
         why = "nobody answers on the system account" if has_system else "`connect` names no user of the system account"
         yield f"`{group.name}`: {why}"
-    sizes = {int(server["size"]) for server in seen.values() if server["size"]}
+    sizes = {view.size for view in seen.values() if view.size}
     if not group.begun and any(size != len(group.members) for size in sizes):
         listed_sizes = " and ".join(map(str, sorted(sizes)))
         yield (
@@ -212,8 +221,8 @@ async def _ask_monitor(url: str) -> tuple[str, str] | str | None:
     return varz.server_name, varz.version
 
 
-async def _look(region: str, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
-    """Each server that answers on the system account of *region*: its version, and what it says of its meta group."""
+async def _look(region: str, endpoint: Endpoint) -> dict[str, _MetaView]:
+    """What each server that answers on the system account of *region* says, by its name."""
     try:
         connection = await open_connection(endpoint, region, timeout=DIAL_TIMEOUT)
     except VstreamError:
@@ -224,23 +233,23 @@ async def _look(region: str, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
         await connection.close()
 
 
-async def _look_at(connection: Connection, *, is_for_leader: bool = False) -> dict[str, dict[str, Any]]:
-    servers: dict[str, dict[str, Any]] = {}
+async def _look_at(connection: Connection, *, is_for_leader: bool = False) -> dict[str, _MetaView]:
+    servers: dict[str, _MetaView] = {}
 
     def note(reply: Reply) -> bool:
         answer = decode_object(reply.data, _LOOK)
         with convert_malformed_errors(_LOOK):
             group = (answer.get("data") or {}).get("meta_cluster") or {}
-            leader = group.get("leader") or None
+            leader = require_text(group.get("leader") or "") or None
             replicas = parse_list(group, "replicas", _LOOK)
             peers = [require_text(peer[key]) for peer in replicas for key in ("name", "peer") if key in peer]
             name = require_text(answer["server"]["name"])
-            servers[name] = {
-                "version": require_text(answer["server"]["ver"]),
-                "leader": leader,
-                "size": int(group.get("cluster_size") or 0),
-                "listed": [leader, *peers] if leader == name else [],
-            }
+            servers[name] = _MetaView(
+                version=require_text(answer["server"]["ver"]),
+                leader=leader,
+                size=int(group.get("cluster_size") or 0),
+                listed=(name, *peers) if leader == name else (),
+            )
         return is_for_leader and leader is not None
 
     await _collect(connection, _LOOK, {}, note)
@@ -335,9 +344,9 @@ async def _lower_quorum(connection: Connection, group: MetaGroup) -> None:
 async def _wait_for_leader(connection: Connection, group: MetaGroup) -> str:
     until = time.monotonic() + _LEADER_TIMEOUT
     while True:
-        for name, server in (await _look_at(connection, is_for_leader=True)).items():
-            if name in group.alive and server["leader"]:
-                return str(server["leader"])
+        for name, view in (await _look_at(connection, is_for_leader=True)).items():
+            if name in group.alive and view.leader:
+                return view.leader
         if time.monotonic() > until:
             raise NotReachableError(
                 f"the meta group `{group.name}` has no leader after {_LEADER_TIMEOUT:g} s",
@@ -348,20 +357,14 @@ async def _wait_for_leader(connection: Connection, group: MetaGroup) -> str:
 async def _remove(connection: Connection, server: str) -> None:
     """Return once the group has forgotten *server*. Its leader may change meanwhile, and does one removal at a time."""
     until = time.monotonic() + _LEADER_TIMEOUT
-    body = {"peer": server, "peer_id": peer_id(server)}
     while True:
-        problem: VstreamError
         try:
-            answer = await connection.request_json(_REMOVE, body)
-        except (NotReachableError, NoRespondersError) as failure:
-            problem = failure
-        else:
-            error = api_error(answer, _REMOVE)
-            if error is None or error.err_code == error_codes.CLUSTER_MEMBER_NOT_FOUND:
-                return
-            problem = error
-        if time.monotonic() > until:
-            raise problem
+            return await JetStreamAdmin(connection).remove_peer(server)
+        except (NotReachableError, NoRespondersError, ServerError) as error:
+            if isinstance(error, ServerError) and error.err_code == error_codes.CLUSTER_MEMBER_NOT_FOUND:
+                return None
+            if time.monotonic() > until:
+                raise
         await asyncio.sleep(_PAUSE)
 
 
