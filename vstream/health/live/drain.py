@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from vstream.errors import LabError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
@@ -68,28 +69,15 @@ async def wait_until_region_empty(
     servers = frozenset(seat.server.name for seat in topology.all_seats if seat.region == region)
     outside = next(candidate.name for candidate in topology.regions if candidate.name != region)
     async with target.connect(outside) as connection:
-        moved, unknown = await _move_leaders(topology, target, connection, servers) if moves_leaders else ((), ())
-        gates = list(_list_gates(topology, region))
         checker = LiveGateChecker(connection)
 
         async def look() -> _Look:
-            missing = await _find_missing(checker, gates)
+            missing = await asyncio.gather(*(checker.find_missing(gate) for gate in _list_gates(topology, region)))
             stranded, silent, is_final = await _find_stranded(topology, connection, servers, other_places=True)
-            return (*missing, *stranded), silent, is_final
+            return (*filter(None, missing), *stranded), silent, is_final
 
-        missing, silent = await _wait(look, within)
-    notes = tuple(_describe_outage(topology, servers))
-    return Emptiness(moved=moved, missing=missing, unknown=(*unknown, *silent), notes=notes)
-
-
-async def _wait(look: Callable[[], Awaitable[_Look]], within: float) -> tuple[Sentences, Sentences]:
-    """What is missing and what is silent, once nothing is, or after *within* seconds: replicas that are made take a while."""
-    until = time.monotonic() + within
-    while True:
-        missing, silent, is_final = await look()
-        if not (missing or silent) or is_final or time.monotonic() > until:
-            return missing, silent
-        await asyncio.sleep(_POLL)
+        moved = await _move_leaders(topology, target, connection, servers) if moves_leaders else Emptiness()
+        return await _wait_until_empty(topology, servers, moved, look, within)
 
 
 async def wait_until_server_empty(
@@ -98,10 +86,25 @@ async def wait_until_server_empty(
     """Wait up to *within* seconds until no stream of *topology* needs *server*. *moves_leaders*: leaders step down first."""
     servers = frozenset((server,))
     async with target.connect() as connection:
-        moved, unknown = await _move_leaders(topology, target, connection, servers) if moves_leaders else ((), ())
-        missing, silent = await _wait(lambda: _find_stranded(topology, connection, servers, other_places=False), within)
-    notes = tuple(_describe_outage(topology, servers))
-    return Emptiness(moved=moved, missing=missing, unknown=(*unknown, *silent), notes=notes)
+
+        async def look() -> _Look:
+            return await _find_stranded(topology, connection, servers, other_places=False)
+
+        moved = await _move_leaders(topology, target, connection, servers) if moves_leaders else Emptiness()
+        return await _wait_until_empty(topology, servers, moved, look, within)
+
+
+async def _wait_until_empty(
+    topology: Topology, servers: frozenset[str], moved: Emptiness, look: Callable[[], Awaitable[_Look]], within: float
+) -> Emptiness:
+    """What *servers* still do once nothing is missing or silent, or after *within* seconds: replicas that are made take a while."""
+    until = time.monotonic() + within
+    while True:
+        missing, silent, is_final = await look()
+        if not (missing or silent) or is_final or time.monotonic() > until:
+            notes = tuple(_describe_outage(topology, servers))
+            return replace(moved, missing=missing, unknown=(*moved.unknown, *silent), notes=notes)
+        await asyncio.sleep(_POLL)
 
 
 def _list_gates(topology: Topology, region: str) -> Iterator[Gate]:
@@ -115,14 +118,9 @@ def _list_gates(topology: Topology, region: str) -> Iterator[Gate]:
         yield Gate(kind=GateKind.DRAINED, stream=origin, counterparts=tuple(taking))
 
 
-async def _find_missing(checker: LiveGateChecker, gates: list[Gate]) -> tuple[str, ...]:
-    reasons = await asyncio.gather(*(checker.find_missing(gate) for gate in gates))
-    return tuple(reason for reason in reasons if reason is not None)
-
-
 async def _move_leaders(
     topology: Topology, target: TargetServers, connection: Connection, servers: frozenset[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> Emptiness:
     """What is led elsewhere now, and what is not known to be. Streams without a replica elsewhere stay where they are."""
     moved, unknown = [], []
     for name in _list_stream_names(topology):
@@ -137,7 +135,7 @@ async def _move_leaders(
             moved.append(f"the JetStream meta group is led by {topology_leader}")
     except VstreamError as error:
         unknown.append(f"who leads the JetStream meta group: {error.message}")
-    return tuple(moved), tuple(unknown)
+    return Emptiness(moved=tuple(moved), unknown=tuple(unknown))
 
 
 async def _hand_over(connection: Connection, stream: str, servers: frozenset[str]) -> str | None:
