@@ -13,6 +13,14 @@ from vstream.health.stream_faults import StreamFault, find_consumer_faults
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, list_durables
 
+_PAIR_CODES = {
+    PairState.BEHIND: "VD203",
+    PairState.SILENT: "VD201",
+    PairState.ROLLED_BACK: "VD301",
+    PairState.LOSSY: "VD302",
+}
+"""The finding that explains each state of a pair."""
+
 
 def find_problems(
     topology: Topology,
@@ -185,14 +193,6 @@ def _list_pair_problems(snapshot: Snapshot, pairs: Sequence[PairStatus], down: s
         yield Problem(
             about=f"{origin} → {reader} {state.value}", text=f"{worst.detail}{times}{left}", code=_PAIR_CODES.get(state)
         )
-
-
-_PAIR_CODES = {
-    PairState.BEHIND: "VD203",
-    PairState.SILENT: "VD201",
-    PairState.ROLLED_BACK: "VD301",
-    PairState.LOSSY: "VD302",
-}
 
 
 def _list_consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[Problem]:

@@ -52,6 +52,7 @@ _TEXTS = (
     "name description retention storage discard compression durable_name deliver_policy ack_policy replay_policy "
     "filter_subject opt_start_time"
 )
+_NAMES = {int: "a whole number", str: "a text", bool: "true or false"}
 _TRANSFORM = {"src": str, "dest": str}
 _SOURCE = {
     "name": str,
@@ -316,9 +317,6 @@ def _find_object_problem(value: object, expected: Any, path: str) -> str | None:
             if problem is not None:
                 return problem
     return None
-
-
-_NAMES = {int: "a whole number", str: "a text", bool: "true or false"}
 
 
 def _parse_int(text: str) -> int:

@@ -30,6 +30,7 @@ NO_RESPONDERS = 503
 _STATUS_DIGITS = 3
 REQUEST_TIMEOUT = 5.0
 _REPEAT = 1.0
+_DOMAIN = re.compile(r"\$JS\.([^.]+)\.API\.")
 _NOT_THERE = "are the servers running, and is `connect` right?"
 _HINTS = {
     "does not use TLS": "serve TLS there; without it, `connect` has `nats://` or `ws://` addresses, and no `tls`",
@@ -357,9 +358,6 @@ def describe_reason(error: BaseException) -> str:
         return (error.strerror or str(error)).lower()
     text = str(error).removeprefix("nats: ").strip("'\"")
     return text or type(error).__name__
-
-
-_DOMAIN = re.compile(r"\$JS\.([^.]+)\.API\.")
 
 
 class DomainRoutingConnection(Connection):

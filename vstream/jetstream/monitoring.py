@@ -34,6 +34,8 @@ MOST_AT_ONCE = 3 * answers.MOST_JSON
 _CHUNK, _SMALL, _TURN = 65_536, 1 << 20, 0.01
 _sizes: dict[asyncio.StreamReader, int] = {}
 """Bytes of each answer that is being read now."""
+_trusted: dict[str, ssl.SSLContext] = {}
+"""Replaces the system's authorities, by host and port."""
 _DIGESTS_VARIABLES: Version = (2, 12, 0)
 """Digests of servers before this leave out variables: they cannot be compared with others."""
 _OK = 200
@@ -309,10 +311,6 @@ def trust_ca(addresses: Iterable[str], ca: str | None) -> None:
 @lru_cache(maxsize=16)
 def _make_context(ca: Path, _changed: int) -> ssl.SSLContext:
     return load_certificates(str(ca), None, None)
-
-
-_trusted: dict[str, ssl.SSLContext] = {}
-"""Replaces the system's authorities, by host and port."""
 
 
 async def _fetch(url_base: str, path: str, timeout: float, most: int = answers.MOST_JSON) -> tuple[int, bytes]:
