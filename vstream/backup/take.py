@@ -9,11 +9,9 @@ beyond is in the snapshots as well: restored, readers go on from where they were
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from secrets import token_hex
@@ -25,14 +23,12 @@ from vstream.capture.records import CapturedServer, Manifest, Sample, StoredReco
 from vstream.capture.store import FORMAT as CAPTURE_FORMAT
 from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import NotReachableError, RefusedError, VstreamError
-from vstream.health.live.lag import choose_connection_to
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.direct import ANY_SUBJECT, get_next_from_leader
-from vstream.jetstream.read_stream import read_messages
+from vstream.jetstream.read_stream import read_through
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.jetstream.source_header import parse_replay
-from vstream.plan.live.connections import connect_reconnecting, require_all_reached
+from vstream.plan.live.connections import choose_connection_to, connect_reconnecting, require_all_reached
 from vstream.runner.read_back import captured_stream, stored_record
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role, Topology
@@ -42,8 +38,6 @@ from vstream.value_class import value_class
 _ORIGINS = frozenset({Role.WRITE, Role.ORIGIN})
 _READ_TIMEOUT = 30.0
 """Seconds without a message, and seconds until a replica has what its leader had."""
-_PAUSE = 0.2
-"""Seconds between two looks at a replica that is behind."""
 
 
 @value_class
@@ -199,36 +193,17 @@ async def read_saved(
     What has been removed since is left out. *names* are those of all streams. Raises NotReachableError where a replica
     stays behind its leader.
     """
-    last, deadline = int(saved.state["last_seq"]), time.monotonic() + _READ_TIMEOUT
+    first, last = max(1, int(saved.state["first_seq"])), int(saved.state["last_seq"])
     positions, mirror = dict(saved.positions), _find_mirror(saved)
     if mirror is not None:
         positions[mirror] = last
-    lines, next_seq = RecordWriter(capture.stream_file(saved.name), StoredRecord), int(saved.state["first_seq"])
+    lines = RecordWriter(capture.stream_file(saved.name), StoredRecord)
     try:
-        while int(saved.state["messages"]) and next_seq <= last:
-            held = next_seq
-            async with aclosing(
-                read_messages(connection, saved.name, from_seq=next_seq, patience=_READ_TIMEOUT)
-            ) as messages:
-                async for message in messages:
-                    next_seq = message.seq + 1
-                    if message.seq > last:
-                        break
-                    record = stored_record(message, names, saved.name)
-                    lines.write(record)
-                    if record.origin is not None and record.origin_seq is not None:
-                        positions[record.origin] = max(positions.get(record.origin, 0), record.origin_seq)
-            if held == next_seq:
-                # None came: a replica answers, which may be behind, or what was last has been removed since.
-                after = await get_next_from_leader(connection, saved.name, ANY_SUBJECT, next_seq)
-                if after is None or after.seq > last:
-                    break
-                if time.monotonic() > deadline:
-                    raise NotReachableError(
-                        f"a replica of `{saved.name}` lacks what its leader has from sequence {next_seq:,} on",
-                        hint="try again when it has caught up",
-                    )
-                await asyncio.sleep(_PAUSE)
+        async for message in read_through(connection, saved.name, first=first, last=last, patience=_READ_TIMEOUT):
+            record = stored_record(message, names, saved.name)
+            lines.write(record)
+            if record.origin is not None and record.origin_seq is not None:
+                positions[record.origin] = max(positions.get(record.origin, 0), record.origin_seq)
     finally:
         lines.close()
     return replace(saved, positions=positions)

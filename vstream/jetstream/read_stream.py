@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import api_error, convert_malformed_errors, require_text
 from vstream.jetstream.connection import NO_RESPONDERS, Connection, Reply
+from vstream.jetstream.direct import ANY_SUBJECT, get_next_from_leader
 from vstream.topology import naming
 from vstream.value_class import value_class
 
@@ -23,7 +24,7 @@ BATCH = 2000
 _NS = 1_000_000_000
 _ACK = "$JS.ACK."
 _PAUSE = 0.1
-"""Seconds between two requests to a consumer that nobody has found."""
+"""Seconds between two requests to a consumer that nobody has found, or to a replica that is behind."""
 _SILENCE_TIMEOUT = 10.0
 """Seconds without a message after which the request, or what answered it, counts as lost."""
 _IDLE = 60
@@ -88,6 +89,43 @@ async def read_messages(
         else:
             return
         await asyncio.sleep(_PAUSE)
+
+
+async def read_through(
+    connection: ReconnectingConnection,
+    stream: str,
+    *,
+    first: int,
+    last: int,
+    headers_only: bool = False,
+    patience: float,
+) -> AsyncGenerator[StoredMessage]:
+    """
+    The messages from *first* to *last* that the leader of the physical *stream* has. What is deleted meanwhile is left out.
+
+    Raises as `read_messages`, and NotReachableError if a replica answers that stays behind its leader for *patience* seconds.
+    """
+    until = time.monotonic() + patience
+    while first <= last:
+        before = first
+        messages = read_messages(connection, stream, from_seq=first, headers_only=headers_only, patience=patience)
+        async with aclosing(messages):
+            async for message in messages:
+                if message.seq > last:
+                    return
+                first = message.seq + 1
+                yield message
+                until = time.monotonic() + patience
+        if first == before:
+            following = await get_next_from_leader(connection, stream, ANY_SUBJECT, first, timeout=patience)
+            if following is None or following.seq > last:
+                return
+            if time.monotonic() > until:
+                raise NotReachableError(
+                    f"a replica of `{stream}` lacks what its leader has from sequence {first:,} on",
+                    hint="try again when it has caught up",
+                )
+            await asyncio.sleep(_PAUSE)
 
 
 async def _read_once(
