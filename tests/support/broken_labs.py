@@ -22,7 +22,7 @@ from tests.support.command import Ran, vstream
 from tests.support.labs import processes_in
 from tests.support.ports import free_port
 from vstream.errors import VstreamError
-from vstream.health.doctor.sourcing import STUCK_SECONDS
+from vstream.health.status import STUCK_SECONDS
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.lab import lab

@@ -26,15 +26,14 @@ from typing import Any
 from vstream.backup.directory import BackupDirectory, BackupRecord, SavedStream
 from vstream.backup.take import refuse_streams_in_accounts
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
-from vstream.health.live.lag import choose_connection_to
-from vstream.health.repair.live.scan import read_provenances
+from vstream.health.repair.live.scan import ignore_progress, read_provenances
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.answers import check_config
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.snapshots import CHUNK, restore_snapshot
 from vstream.plan.consumer_failover import continue_from
-from vstream.plan.live.connections import connect_reconnecting, require_all_reached
+from vstream.plan.live.connections import choose_connection_to, connect_reconnecting, require_all_reached
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Gate, GateKind
 from vstream.probe.hops import EXPECTED_STREAM, NO_STREAM
@@ -395,7 +394,7 @@ class _Restored:
         positions, saved = dict(self._saved.positions), self._saved
         names = {header_name(name, saved.name): name for name in self._config.source_names}
         after = int(saved.state["last_seq"]) + 1
-        async for _, provenance in read_provenances(self._connection, saved.name, after, lambda *_: None):
+        async for _, provenance in read_provenances(self._connection, saved.name, after, ignore_progress):
             if provenance is not None and not provenance.is_replayed and provenance.origin in names:
                 name = names[provenance.origin]
                 positions[name] = max(positions.get(name, 0), provenance.seq)

@@ -228,7 +228,7 @@ def choose_names(kind: str, existing: tuple[str, ...], names: Sequence[str] | No
 def find_virtual_stream(topology: Topology, name: str, regions: Iterable[str] = ()) -> VirtualStream:
     """The virtual stream *name*. Raises UnknownNameError if there is none, or it is not in all of *regions*."""
     choose_streams(topology, [name])
-    stream = next(candidate for candidate in topology.streams if candidate.name == name)
+    stream = topology.stream(name)
     for region in regions:
         if region not in stream.regions:
             raise UnknownNameError(

@@ -19,7 +19,7 @@ from vstream.errors import VstreamError
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.health.live.refresh_watch import Refresher, watch_and_refresh
 from vstream.health.live.rescue import MetaGroup, choose_rescuable_groups, rescue_groups
-from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairRequest, choose_repairs, repair
+from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairRequest, check_and_repair, choose_repairs
 from vstream.servers.find_servers import Servers, find_servers
 from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
@@ -64,7 +64,8 @@ def repair_messages(
     )
     if output != "json":
         console.print_note(servers.describe_with(loaded))
-    result = run(repair(request, RepairView(is_text=output != "json")))
+    with progress_bar() as progress:
+        result = run(check_and_repair(request, RepairView(progress, is_text=output != "json")))
     if output == "json":
         print_json("repair", result.as_dict())
     else:

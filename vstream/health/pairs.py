@@ -32,8 +32,9 @@ def assess_pairs(topology: Topology, physical: Sequence[PhysicalStream], snapsho
 
 def is_unmeasured(pair: PairStatus, snapshot: Snapshot) -> bool:
     """Whether the reader's position is unknown, although both streams of *pair* answer and are connected."""
-    source = _source_of(snapshot.streams.get(pair.reader), pair.origin)
-    return pair.state is PairState.UNKNOWN and source is not None and pair.origin in snapshot.streams
+    reader = snapshot.streams.get(pair.reader)
+    has_source = reader is not None and reader.find_source(pair.origin) is not None
+    return pair.state is PairState.UNKNOWN and has_source and pair.origin in snapshot.streams
 
 
 def has_taken_all(reader: StreamSnapshot, streams: Mapping[str, StreamSnapshot]) -> bool:
@@ -65,7 +66,7 @@ def _measure_outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> 
 
 def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None) -> PairStatus:
     origin, reader = snapshot.streams.get(pair.origin.name), snapshot.streams.get(pair.reader.name)
-    source = _source_of(reader, pair.origin.name)
+    source = None if reader is None else reader.find_source(pair.origin.name)
     lag = snapshot.lags.get((pair.origin.name, pair.reader.name))
     if source is not None and reader is not None and origin is not None:
         position = max(source.seq or 0, 0 if lag is None else lag.cursor or 0)
@@ -106,12 +107,6 @@ def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None
         left=None if retention is None or age is None else max(0.0, retention - age),
         retention=retention,
     )
-
-
-def _source_of(reader: StreamSnapshot | None, origin: str) -> SourceSnapshot | None:
-    """What *reader* says of its source *origin*."""
-    sources = () if reader is None else reader.sources
-    return next((source for source in sources if source.stream == origin), None)
 
 
 def _start_of(reader: StreamSnapshot, origin: str) -> int:

@@ -114,6 +114,10 @@ class StreamSnapshot:
     unsubscribed: tuple[str, ...] = ()
     """Subjects that its leader has to be subscribed to for it, and is not, as far as that server tells."""
 
+    def find_source(self, origin: str) -> SourceSnapshot | None:
+        """What it says of its source *origin*; None if that is none of its sources."""
+        return next((source for source in self.sources if source.stream == origin), None)
+
 
 @value_class
 class Lag:

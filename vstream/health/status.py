@@ -29,6 +29,8 @@ class PairState(Enum):
 
 
 _BADNESS = {state: badness for badness, state in enumerate(PairState)}
+STUCK_SECONDS = 30.0
+"""Seconds that a message may wait while its source is active: a source that catches up needs less."""
 
 
 @value_class
@@ -61,6 +63,11 @@ class PairStatus:
         if self.retention is None:
             return None
         return 0.0 if self.state is PairState.LOSSY else max(0.0, self.retention - (self.age or 0.0))
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a message waits for so long that its source, which is active, skips it or is stuck."""
+        return self.state is PairState.BEHIND and self.age is not None and self.age > STUCK_SECONDS
 
     @property
     def badness(self) -> tuple[int, float, float, int]:

@@ -74,7 +74,7 @@ class Environment:
         return physical.read_stream_in(self._stream(virtual), region)
 
     def _stream(self, virtual: str) -> VirtualStream:
-        return next(stream for stream in self.topology.streams if stream.name == virtual)
+        return self.topology.stream(virtual)
 
 
 def topology_of(scenario: Scenario) -> Topology:

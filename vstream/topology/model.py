@@ -551,6 +551,10 @@ class Topology:
         stretch = {self.stretch.cluster} if self.stretch is not None and region in self.stretch.members else ()
         return frozenset({self.region(region).cluster, *stretch})
 
+    def stream(self, name: str) -> VirtualStream:
+        """The virtual stream called *name*, which must be one of these."""
+        return next(stream for stream in self.streams if stream.name == name)
+
     def region(self, name: str) -> Region:
         """The region called *name*. Raises KeyError if there is none."""
         for region in self.regions:

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from vstream.cli.views import repair as view
 from vstream.errors import VstreamError
-from vstream.health.repair.live.duplicates import _difference
-from vstream.health.repair.pipeline import (
+from vstream.health.repair.contents import (
     ContentRepairs,
-    RepairEnd,
-    RepairKind,
-    RepairRequest,
-    RepairResult,
-    SourcingRepairs,
-    choose_repairs,
+    DuplicatePair,
+    Held,
+    Reach,
+    Replay,
+    Tally,
+    find_missing_sequences,
 )
-from vstream.health.repair.plan import DuplicatePair, Held, Reach, Replay, Tally, find_missing_sequences
-from vstream.health.repair.resume import find_standstills
+from vstream.health.repair.live.duplicates import _difference
+from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairRequest, RepairResult, choose_repairs
 from vstream.health.repair.sequence_set import SequenceSet
+from vstream.health.repair.sourcing import SourcingRepairs, find_standstills
 from vstream.health.status import PairState, PairStatus
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
@@ -236,7 +236,7 @@ def test_what_stands_still_is_resumed_where_somebody_can_take_over() -> None:
     ]
     replays = {
         standstill.reader: standstill
-        for standstill in find_standstills(pairs, {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1}, 30)
+        for standstill in find_standstills(pairs, {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1})
     }
     assert sorted(replays) == ["a", "b", "e"]
     assert replays["a"].obstacle is None
@@ -257,7 +257,7 @@ def test_what_a_repair_would_do_in_words() -> None:
     tally.take(DuplicatePair(origin="foo-write-west", seq=1, stays=1, goes=9, differs=None))
     tally.take(DuplicatePair(origin="foo-write-west", seq=2, stays=2, goes=10, differs="their payloads differ"))
     copies = tally.make_duplicates("foo", "foo-read-east", "east")
-    repairs = ContentRepairs(replays=[replay], duplicates=[copies], unread={"x": "no answer"})
+    repairs = ContentRepairs(replays=(replay,), duplicates=(copies,), unread={"x": "no answer"})
     lines = [line.plain for line in view.render_contents(repairs)]
     assert lines == [
         "replay  foo-read-east in east: it lacks 3 messages of foo-write-west, 5-6, 8",
@@ -307,7 +307,7 @@ def test_what_is_left_to_do_is_told_from_what_is_not_known(is_approved: bool) ->
     unknown = SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN),))
     silent = replace(unknown, silent=(pair("b", PairState.SILENT),))
     unread = ContentRepairs(unread={"foo-read-west": "no answer"})
-    (resumable,), (blocked,) = (find_standstills([pair("a", PairState.SILENT)], {"a": count}, 30) for count in (3, 1))
+    (resumable,), (blocked,) = (find_standstills([pair("a", PairState.SILENT)], {"a": count}) for count in (3, 1))
     replay = Replay(virtual="foo", reader="a", place="west", origin="b", by_holder={"b": SequenceSet([(1, 1)])})
     done = RepairEnd.REPAIRED if is_approved else RepairEnd.OPEN
     outcomes = {
@@ -318,13 +318,13 @@ def test_what_is_left_to_do_is_told_from_what_is_not_known(is_approved: bool) ->
         ],
         RepairEnd.OPEN: [
             RepairResult(request=request, sourcing=silent),
-            RepairResult(request=request, contents=unread, still_open=["foo-read-west"]),
+            RepairResult(request=request, contents=unread, still_open=("foo-read-west",)),
             RepairResult(request=request, sourcing=replace(unknown, standstills=(blocked,))),
         ],
     }
     for outcome, results in outcomes.items():
         assert [result.outcome for result in results] == [outcome] * len(results)
     assert RepairResult(request=request, sourcing=SourcingRepairs(standstills=(resumable,))).outcome is done
-    assert RepairResult(request=request, contents=ContentRepairs(replays=[replay])).outcome is done
+    assert RepairResult(request=request, contents=ContentRepairs(replays=(replay,))).outcome is done
     also_unknown = RepairResult(request=request, sourcing=replace(unknown, standstills=(resumable,)))
     assert also_unknown.outcome is (RepairEnd.UNKNOWN if is_approved else RepairEnd.OPEN)

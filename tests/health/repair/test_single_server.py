@@ -18,9 +18,9 @@ from tests.support import single_server
 from tests.support.probe_lab import REGIONS, render, topology
 from vstream.errors import RefusedError, VstreamError
 from vstream.health.live import gaps, lag
+from vstream.health.repair.contents import Duplicates, Replay
 from vstream.health.repair.live import duplicates, missing, newest, replay
-from vstream.health.repair.live.missing import Contents
-from vstream.health.repair.plan import Duplicates
+from vstream.health.repair.live.scan import ignore_progress
 from vstream.health.snapshot import Gap, Lag, StreamSnapshot, parse_stream
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
@@ -87,8 +87,10 @@ class Regions:
             assert time.monotonic() < deadline, (count, number)
             await asyncio.sleep(0.02)
 
-    async def look(self) -> Contents:
-        return await missing.read_contents(topology(), STREAM, self.connections, silent)
+    async def look(self) -> tuple[Replay, ...]:
+        """What is missing, and why it stays so."""
+        contents = await missing.read_contents(STREAM, self.connections, ignore_progress)
+        return (await missing.plan_replays(topology(), contents, self.connections, ignore_progress)).replays
 
     async def read_states(self) -> dict[str, StreamSnapshot]:
         return {name: parse_stream(await self.api(f"STREAM.INFO.{name}"), name) for name in self.configs}
@@ -100,20 +102,20 @@ class Regions:
 
     async def repair(self) -> int:
         """Put in what is missing; returns how many messages that were."""
-        replays = (await self.look()).replays
+        replays = await self.look()
         for gap in replays:
-            assert not await replay.replay_missing(topology(), STREAM, gap, self.connections, silent)
+            assert not await replay.replay_missing(topology(), gap, self.connections, ignore_progress)
         return sum(gap.count for gap in replays)
 
     async def doubles(self) -> Duplicates | None:
-        contents = await self.look()
-        (scan,) = [scan for scan in contents.scans if scan.name == EAST]
-        return await duplicates.find_duplicates("foo", scan, silent)
+        contents = await missing.read_contents(STREAM, self.connections, ignore_progress)
+        copies = await duplicates.find_duplicates(contents, ignore_progress)
+        return next((each for each in copies if each.reader == EAST), None)
 
     async def delete(self) -> tuple[int, int]:
-        contents = await self.look()
+        contents = await missing.read_contents(STREAM, self.connections, ignore_progress)
         (scan,) = [scan for scan in contents.scans if scan.name == EAST]
-        return await duplicates.delete_duplicates(scan, silent)
+        return await duplicates.delete_duplicates(scan, ignore_progress)
 
     def narrow(self) -> dict[str, Any]:
         """The read stream of the east, which passes what is not on `foo.>` in the west as if it had skipped it."""
@@ -125,10 +127,6 @@ class Regions:
                 for source in self.configs[EAST]["sources"]
             ]
         }
-
-
-def silent(_: int, __: int) -> None:
-    pass
 
 
 @asynccontextmanager
@@ -163,7 +161,7 @@ class KilledError(Exception):
 
 async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """A replay that ends when *after* messages were put in; 0 is before the reader sources."""
-    (gap,) = (await regions.look()).replays
+    (gap,) = await regions.look()
 
     async def nothing(*_: object) -> None:
         pass
@@ -186,7 +184,7 @@ async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after:
         if not after:
             patch.setattr(JetStreamAdmin, "update", die)
         with pytest.raises(KilledError):
-            await replay.replay_missing(topology(), STREAM, gap, regions.connections, tick)
+            await replay.replay_missing(topology(), gap, regions.connections, tick)
     # As long as it runs, nobody takes away what it uses.
     assert running == [True]
 
@@ -212,7 +210,7 @@ async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeyp
         assert (leftover.readers, leftover.is_running) == (readers, False)
         await replay.remove_leftover(regions.connection, leftover)
         assert not await replay.find_leftovers(topology(), regions.connection)
-        (gap,) = (await regions.look()).replays
+        (gap,) = await regions.look()
         assert left - after <= gap.count <= left
         left = gap.count
     assert await regions.repair() == left
@@ -239,19 +237,19 @@ async def test_two_repairs_at_the_same_time_put_nothing_in_twice(regions: Region
     expected.add(await regions.publish("west", "foo.last"))
     await regions.until_held(expected, "foo-read-west", "foo-read-central")
     await regions.until_count(1)
-    (gap,), second = (await regions.look()).replays, list[asyncio.Task[object]]()
+    (gap,), second = await regions.look(), list[asyncio.Task[object]]()
 
     def begin_another(done: int, _: int) -> None:
         if done == 1:
             second.append(
-                asyncio.ensure_future(replay.replay_missing(topology(), STREAM, gap, regions.connections, silent))
+                asyncio.ensure_future(replay.replay_missing(topology(), gap, regions.connections, ignore_progress))
             )
 
-    assert not await replay.replay_missing(topology(), STREAM, gap, regions.connections, begin_another)
+    assert not await replay.replay_missing(topology(), gap, regions.connections, begin_another)
     with pytest.raises(RefusedError, match="another repair puts messages into `foo-read-east`"):
         await second[0]
     # Of one that ended meanwhile, all that is left to see is what it has put in.
-    assert not await replay.replay_missing(topology(), STREAM, gap, regions.connections, silent)
+    assert not await replay.replay_missing(topology(), gap, regions.connections, ignore_progress)
     await regions.until_held(expected)
     assert not await replay.find_leftovers(topology(), regions.connection)
 
@@ -386,7 +384,7 @@ async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these
     sent.append(await regions.publish("west", "foo.later"))
     await regions.until_held(set(sent[-7:]))
     # What limits have removed is not missing, and neither is what came for it.
-    assert (await regions.look()).replays == ()
+    assert await regions.look() == ()
     await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 12})
     assert await regions.repair() == 1
     await regions.until_held(set(sent[-7:]))
@@ -395,13 +393,13 @@ async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these
     held = await regions.read_held()
     assert held[-1] == sent[11]
     await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 9})
-    (gap,) = (await regions.look()).replays
+    (gap,) = await regions.look()
     assert (gap.count, {reason: len(lost) for reason, lost in gap.irreparable.items()}) == (0, {newest.OLDER: 1})
     assert gap.irreparable[newest.OLDER].runs() == [(9, 9)]
     # Nor is it forgotten once its subject is full again: older ones are there, which a limit would have removed first.
     await regions.publish("west", "foo.0")
     await regions.until_count(7)
-    (full,) = (await regions.look()).replays
+    (full,) = await regions.look()
     assert full.irreparable == gap.irreparable
 
 
@@ -419,7 +417,7 @@ async def test_what_is_lost_of_a_key_is_judged_over_all_that_write_it(
     await regions.until_held({*held[-2:], *later})
     await regions.api(f"STREAM.PURGE.{EAST}", {"filter": "foo.key"})
     # The first two were replaced before: of the other two, the last one comes back.
-    assert {gap.origin: (gap.count, *map(len, gap.irreparable.values())) for gap in (await regions.look()).replays} == {
+    assert {gap.origin: (gap.count, *map(len, gap.irreparable.values())) for gap in await regions.look()} == {
         "foo-write-central": (0, 1),
         "foo-write-east": (1,),
     }
@@ -433,10 +431,7 @@ async def test_what_is_lost_of_a_key_is_judged_over_all_that_write_it(
     last = await regions.publish("central", "foo.key")
     later.add(await regions.publish("west", "foo.west"))
     await regions.until_held({held[-1], last, *later})
-    left = {
-        gap.origin: [sequences.runs() for sequences in gap.irreparable.values()]
-        for gap in (await regions.look()).replays
-    }
+    left = {gap.origin: [sequences.runs() for sequences in gap.irreparable.values()] for gap in await regions.look()}
     assert left[WEST] == [[(lost[1], lost[1])]]
 
 
@@ -447,7 +442,7 @@ async def test_what_a_counter_lacks_is_told_and_not_put_in(regions: Regions) -> 
         await regions.connection.request("_vs.foo.west.foo.hits", b"", headers={"Nats-Incr": "+2"})
     await regions.until_count(4)
     await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 2})
-    (gap,) = (await regions.look()).replays
+    (gap,) = await regions.look()
     assert (gap.count, [len(lost) for lost in gap.irreparable.values()]) == (0, [1])
 
 
@@ -484,7 +479,7 @@ async def test_what_a_write_stream_has_no_more_comes_back_before_it_stores_anyth
     # While more comes of that origin elsewhere, what it has no more may be on its way.
     done = asyncio.Event()
     publishing = asyncio.create_task(publish_until(done, regions))
-    replays = (await regions.look()).replays
+    replays = await regions.look()
     done.set()
     missed |= await publishing
     assert replays == ()
@@ -518,7 +513,7 @@ async def test_what_was_dropped_as_a_duplicate_is_neither_late_nor_skipped_nor_m
     assert [gap for gap in skipped if gap.reader == EAST] == [
         Gap(reader=EAST, origin="foo-write-east", first=2, last=2)
     ]
-    replays = [planned for planned in (await regions.look()).replays if planned.reader == EAST]
+    replays = [planned for planned in await regions.look() if planned.reader == EAST]
     assert [(planned.origin, list(planned.sequences)) for planned in replays] == [("foo-write-east", [2])]
 
 
@@ -534,7 +529,7 @@ async def test_a_subject_that_is_no_text_hides_nothing_else_and_is_not_put_in_un
     await regions.api(f"STREAM.PURGE.{EAST}")
     await regions.publish("west", "foo.b")
     await regions.until_count(1)
-    (planned,) = [planned for planned in (await regions.look()).replays if planned.reader == EAST]
+    (planned,) = [planned for planned in await regions.look() if planned.reader == EAST]
     assert (planned.count, list(planned.irreparable)) == (1, ["its subject is not UTF-8"])
     assert await regions.repair() == 1
     await regions.until_count(2)

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from rich import box
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 from rich.table import Table
 from rich.text import Text
 
 from vstream.cli.views import console
 from vstream.cli.views.json_output import JsonLayout, print_json
-from vstream.cli.views.progress import progress_bar
 from vstream.formatting import format_count, summarize_names
 from vstream.health.live.refresh_readers import RefreshedStream, RefreshResult
 from vstream.health.live.refresh_watch import RefreshLook
 from vstream.health.live.rescue import MetaGroup
 from vstream.health.refresh_policy import Verb
-from vstream.health.repair.pipeline import ContentRepairs, RepairEnd, RepairKind, RepairResult, SourcingRepairs
-from vstream.health.repair.refill import Refill, format_sequences
+from vstream.health.repair.contents import ContentRepairs
+from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairResult
+from vstream.health.repair.sourcing import Refill, SourcingRepairs, Standstill, format_sequences
 
 
 class RepairView:
     """Prints each stage of a repair, unless the output is JSON, and shows its progress."""
 
-    def __init__(self, *, is_text: bool) -> None:
+    def __init__(self, progress: Progress, *, is_text: bool) -> None:
+        self._progress = progress
         self._is_text = is_text
+        self._tasks: dict[str, TaskID] = {}
+        """Of this stage, by names of streams."""
 
     def found_sourcing(self, repairs: SourcingRepairs) -> None:
         """What is wrong with how streams take from each other."""
@@ -47,20 +49,18 @@ class RepairView:
         """What was done about it."""
         self._print(render_repaired_contents(repairs))
 
-    @contextmanager
-    def progress(self) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-        """A progress display."""
-        with progress_bar() as progress:
-            yield lambda name: _make_ticker(progress, name)
+    def show_progress(self, name: str, done: int, total: int) -> None:
+        """How many messages of a stream were read or written."""
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=None)
+        self._progress.update(self._tasks[name], completed=done, total=total or None)
 
     def _print(self, lines: Iterable[Text]) -> None:
+        for task in self._tasks.values():
+            self._progress.remove_task(task)
+        self._tasks.clear()
         if self._is_text:
             console.print_lines(lines)
-
-
-def _make_ticker(progress: Progress, name: str) -> Callable[[int, int], None]:
-    task = progress.add_task(name, total=None)
-    return lambda count, total: progress.update(task, completed=count, total=total)
 
 
 def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
@@ -74,12 +74,7 @@ def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
         else:
             yield _render_line("clear   ", "bold yellow", leftover.stream, f"{used}: left by an interrupted repair")
     for standstill in repairs.standstills:
-        yield _render_line(
-            "blocked " if standstill.obstacle else "resume  ",
-            _choose_style(standstill.obstacle),
-            standstill.reader,
-            f": {standstill.detail}",
-        )
+        yield _render_plan("resume  ", standstill, standstill.reader, f": {standstill.detail}")
         yield Text(f"        {standstill.obstacle or 'make its leader step down: the next leader retries at once'}")
     for refill in repairs.refills:
         yield from _render_refill(refill)
@@ -94,9 +89,9 @@ def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
 
 def _render_refill(refill: Refill) -> Iterator[Text]:
     lost = refill.lost
-    yield _render_line(
-        "blocked " if refill.obstacle else "refill  ",
-        _choose_style(refill.obstacle),
+    yield _render_plan(
+        "refill  ",
+        refill,
         lost.origin,
         f" in {lost.place}: it ends at {lost.last:,}, and {', '.join(lost.readers)} have sourced up to {lost.last_taken:,}",
     )
@@ -190,8 +185,10 @@ def render_end(result: RepairResult) -> Iterator[Text]:
         yield Text(f"Nothing to repair (checked: {kinds}).", style="bold green")
 
 
-def _choose_style(blocked: str | None) -> str:
-    return "bold red" if blocked else "bold yellow"
+def _render_plan(verb: str, planned: Standstill | Refill, name: str, rest: str) -> Text:
+    if planned.obstacle:
+        return _render_line("blocked ", "bold red", name, rest)
+    return _render_line(verb, "bold yellow", name, rest)
 
 
 def _render_line(verb: str, style: str, name: str, rest: str) -> Text:

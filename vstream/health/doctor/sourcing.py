@@ -10,8 +10,6 @@ from vstream.health.doctor.check import APPLY, REFRESH, Drift, Patient, Symptom,
 from vstream.health.snapshot import SourceSnapshot
 from vstream.health.status import PairState, PairStatus
 
-STUCK_SECONDS = 30.0
-"""Seconds that a message may wait while its source is active: a source that catches up needs less."""
 _HALF = 0.5
 _NAMED = 3
 
@@ -45,9 +43,9 @@ def no_source(patient: Patient) -> Iterator[Symptom]:
     `vstream plan` shows the difference, `vstream apply` adds the source. It starts at its first message.
     """
     for pair in patient.status.pairs:
-        reader, origin = patient.snapshot.streams.get(pair.reader), patient.snapshot.streams.get(pair.origin)
-        is_known = reader is not None and origin is not None and reader.leader is not None
-        if is_known and _source_of(patient, pair) is None:
+        reader = patient.snapshot.streams.get(pair.reader)
+        is_known = reader is not None and reader.leader is not None and pair.origin in patient.snapshot.streams
+        if is_known and _find_source(patient, pair) is None:
             yield Symptom(about=pair.reader, evidence=f"`{pair.origin}` is not among its sources", do=APPLY)
 
 
@@ -64,7 +62,7 @@ def stuck_source(patient: Patient) -> Iterator[Symptom]:
     and adds them with `--yes`.
     """
     for pair, source in _list_pairs(patient, PairState.BEHIND):
-        if pair.age is not None and pair.age > STUCK_SECONDS:
+        if pair.is_stuck:
             yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=REFRESH)
 
 
@@ -217,15 +215,14 @@ def retention_margin(patient: Patient) -> Iterator[Symptom]:
 def _list_pairs(patient: Patient, state: PairState) -> Iterator[tuple[PairStatus, SourceSnapshot]]:
     """The pairs in *state* whose streams both answer, each with the reader's view of the origin."""
     for pair in patient.status.pairs:
-        source = _source_of(patient, pair)
+        source = _find_source(patient, pair)
         if pair.state is state and source is not None and pair.origin in patient.snapshot.streams:
             yield pair, source
 
 
-def _source_of(patient: Patient, pair: PairStatus) -> SourceSnapshot | None:
+def _find_source(patient: Patient, pair: PairStatus) -> SourceSnapshot | None:
     reader = patient.snapshot.streams.get(pair.reader)
-    sources = () if reader is None else reader.sources
-    return next((source for source in sources if source.stream == pair.origin), None)
+    return None if reader is None else reader.find_source(pair.origin)
 
 
 def _evidence(pair: PairStatus, source: SourceSnapshot) -> str:

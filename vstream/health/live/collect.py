@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -48,6 +49,7 @@ from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams
 
+_Opened = Mapping[str, Connection | NotReachableError]
 _SCOUTS = 8
 """Number of streams that are asked for first in each place. If none of them answers, the place counts as down."""
 _SCOUT_TIMEOUT = 1.0
@@ -63,15 +65,20 @@ _NOT_TOLD = "$G"
 
 
 async def collect_snapshot(
-    topology: Topology, endpoints: Mapping[str, Endpoint], *, timeout: float, is_deep: bool = False
+    topology: Topology,
+    endpoints: Mapping[str, Endpoint],
+    *,
+    timeout: float,
+    is_deep: bool = False,
+    opened: _Opened = MappingProxyType({}),
 ) -> Snapshot:
     """
     What all servers say, not later than *timeout* seconds from now, and one more for each 1,000 streams.
 
-    With *is_deep* also what readers have skipped. Raises NotReachableError if no region and no monitoring port answers, and
+    With *is_deep* also what readers have skipped. Regions that were *opened* before are not dialled again. Raises NotReachableError if no region and no monitoring port answers, and
     with *is_deep* VstreamError where servers and topology have different modes of security.
     """
-    round_ = _SnapshotCollector(topology, endpoints, time.monotonic(), timeout, is_deep=is_deep)
+    round_ = _SnapshotCollector(topology, endpoints, opened, timeout, is_deep=is_deep)
     try:
         return await round_.run()
     finally:
@@ -80,13 +87,14 @@ async def collect_snapshot(
 
 class _SnapshotCollector:
     def __init__(
-        self, topology: Topology, endpoints: Mapping[str, Endpoint], began: float, timeout: float, *, is_deep: bool
+        self, topology: Topology, endpoints: Mapping[str, Endpoint], opened: _Opened, timeout: float, *, is_deep: bool
     ) -> None:
         # A server lists some thousand streams a second, and those of a lab share one machine.
         timeout += sum(len(stream.physical) for stream in topology.streams) // 1_000
         self._topology = topology
         self._endpoints = endpoints
-        self._began = began
+        self._opened = opened
+        self._began = began = time.monotonic()
         self._deadline = began + timeout
         self._phases = [began + timeout * share for share in (_MONITORS, _STREAMS, 1)]
         self._connecting = timeout * _CONNECT_TIMEOUT
@@ -158,7 +166,7 @@ class _SnapshotCollector:
             stream = self._streams.get(durable.stream)
             if not self._connections or stream is None or stream.leader is None:
                 return
-            connection = lag.choose_connection_to(self._connections, durable.region)
+            connection = connections.choose_connection_to(self._connections, durable.region)
             key = durable.stream, durable.name
             async with slots:
                 try:
@@ -191,7 +199,8 @@ class _SnapshotCollector:
         )
 
     async def close(self) -> None:
-        await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+        opened = self._opened.values()
+        await asyncio.gather(*(each.close() for each in self._connections.values() if each not in opened))
 
     async def _connect(self) -> None:
         await asyncio.gather(*(self._connect_to(region.name) for region in self._topology.regions))
@@ -203,18 +212,10 @@ class _SnapshotCollector:
         self._refusals.append(error)
 
     async def _connect_to(self, region: str) -> None:
-        endpoint = self._endpoints.get(region)
-        if endpoint is None:
-            self._refuse(region, connections.make_address_error(region))
-            return
-        if problems := list_endpoint_problems(endpoint, region):
-            self._problems[region] = "; ".join(problem.message for problem in problems)
-            self._refusals += problems
-            return
-        try:
-            connection = await open_connection(endpoint, region, timeout=self._connecting)
-        except VstreamError as error:
-            self._refuse(region, error)
+        connection = self._opened.get(region)
+        if not isinstance(connection, Connection):
+            connection = await self._dial(region)
+        if connection is None:
             return
         connection.client.is_mapped = partial(profile_of(self._topology).maps, self._topology, region)
         self._connections[region] = connection
@@ -231,6 +232,22 @@ class _SnapshotCollector:
             if not self._account.done():
                 self._is_account_known = True
                 self._account.set_result(account)
+
+    async def _dial(self, region: str) -> Connection | None:
+        """A connection to *region*; None if it cannot be reached, for the reasons that are remembered."""
+        endpoint = self._endpoints.get(region)
+        if endpoint is None:
+            self._refuse(region, connections.make_address_error(region))
+            return None
+        if problems := list_endpoint_problems(endpoint, region):
+            self._problems[region] = "; ".join(problem.message for problem in problems)
+            self._refusals += problems
+            return None
+        try:
+            return await open_connection(endpoint, region, timeout=self._connecting)
+        except VstreamError as error:
+            self._refuse(region, error)
+            return None
 
     async def _ask_servers(self) -> list[ServerSnapshot]:
         servers: list[ServerSnapshot] = []

@@ -21,6 +21,7 @@ from vstream.health.snapshot import Gap, Repeat, StreamSnapshot, to_unix_seconds
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of, parse_replay
+from vstream.plan.live.connections import choose_connection_to
 from vstream.topology import physical
 from vstream.topology.model import Topology
 from vstream.topology.replication import ReplicationPair, replication_pairs
@@ -67,7 +68,7 @@ async def _find_gaps(
     connections: Mapping[str, Connection],
     deadline: float,
 ) -> list[Gap | Repeat]:
-    connection = lag.choose_connection_to(connections, feeding[0].reader.place)
+    connection = choose_connection_to(connections, feeding[0].reader.place)
     seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
     messages = await asyncio.gather(
         *(lag.read_message(connection, reader.name, seq, _get_remaining(deadline)) for seq in seqs)
@@ -95,7 +96,7 @@ async def _find_gaps(
         elif seq <= last:
             # An origin that was made anew has other messages there, or none: then this is no repeat.
             held = await lag.read_message(
-                lag.choose_connection_to(connections, places[origin]), origin, last, _get_remaining(deadline)
+                choose_connection_to(connections, places[origin]), origin, last, _get_remaining(deadline)
             )
             if held is not None and _is_same(held, earlier):
                 proven.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
@@ -104,7 +105,7 @@ async def _find_gaps(
         # What a repair has put in stands behind it.
         lacks = SequenceSet([(first, end)]) - replayed.get(origin, SequenceSet())
         proven += await _keep_stored_gaps(
-            reader.name, origin, lacks, lag.choose_connection_to(connections, places[origin]), deadline, is_dropped
+            reader.name, origin, lacks, choose_connection_to(connections, places[origin]), deadline, is_dropped
         )
     return proven
 
@@ -118,7 +119,7 @@ async def _is_dropped(
     held: DirectMessage,
 ) -> bool:
     """Whether *reader* may have dropped *held* as a duplicate. Where it cannot be told, nothing is claimed."""
-    stream = next(candidate for candidate in topology.streams if candidate.name == virtual)
+    stream = topology.stream(virtual)
     subject = physical.published_subject(topology.naming, stream, held.subject)
     return await lag.is_duplicate(held, subject, reader, connection, _get_remaining(deadline)) is not False
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from vstream.errors import NoRespondersError, VstreamError
 from vstream.health.pairs import BEHIND_AFTER, has_taken_all
@@ -23,11 +23,11 @@ from vstream.jetstream.answers import convert_malformed_errors, is_from_leader
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of
+from vstream.plan.live.connections import choose_connection_to
 from vstream.topology import physical
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
 
-C = TypeVar("C", bound="Connection")
 MOST = 1_000
 """Maximum number of pairs to measure, those furthest behind first: each costs at least two requests. Others are not known."""
 _BACK = 32
@@ -56,7 +56,8 @@ async def measure_lag(
             origin, reader = streams.get(feed.origin.name), streams.get(feed.reader.name)
             if origin is None or reader is None or has_taken_all(reader, streams):
                 continue
-            cursor = next((source.seq for source in reader.sources if source.stream == origin.name), None)
+            source = reader.find_source(origin.name)
+            cursor = None if source is None else source.seq
             if cursor is None and reader.last_seq == 0:
                 cursor = 0
             if cursor != origin.last_seq and not (cursor is None and origin.last_seq == 0):
@@ -119,7 +120,7 @@ class _Search:
         """Whether the reader has dropped the *oldest* message that it has not taken, and the *last* one, as duplicates."""
         if to_unix_seconds(oldest.stored_at) + BEHIND_AFTER > time.time():
             return False  # it is on its way
-        stream = next(virtual_stream for virtual_stream in self.topology.streams if virtual_stream.name == feed.virtual)
+        stream = self.topology.stream(feed.virtual)
         with suppress(VstreamError):
             newest = (
                 oldest if oldest.seq == last else await read_message(connection, oldest.stream, last, self._remaining())
@@ -163,7 +164,7 @@ class _Search:
         )
         if last is None:
             return None, False
-        stream = next(virtual_stream for virtual_stream in self.topology.streams if virtual_stream.name == feed.virtual)
+        stream = self.topology.stream(feed.virtual)
         subject = physical.published_subject(self.topology.naming, stream, last.subject)
         copied = await direct.get_newest(
             self._connection_to(feed.reader.place), feed.reader.name, subject, timeout=self._remaining()
@@ -190,11 +191,6 @@ class _Search:
 
     def _remaining(self) -> float:
         return max(0.05, self.deadline - time.monotonic())
-
-
-def choose_connection_to(connections: Mapping[str, C], place: str) -> C:
-    """The connection to a region. Without one, as to the stretch cluster, any other: each reaches all."""
-    return connections.get(place) or next(iter(connections.values()))
 
 
 async def read_message(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from vstream.errors import NotReachableError, RefusedError
 from vstream.health.assess import assess
-from vstream.health.doctor.sourcing import STUCK_SECONDS
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
+from vstream.health.repair.contents import ContentRepairs, Duplicates, Replay
 from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.live.scan import Tick
-from vstream.health.repair.plan import Duplicates, Leftover, Replay
-from vstream.health.repair.refill import Refill, find_lost_ends
-from vstream.health.repair.resume import Standstill, find_standstills
-from vstream.health.status import PairState, PairStatus
+from vstream.health.repair.sourcing import Leftover, SourcingRepairs, find_lost_ends, find_standstills
+from vstream.health.status import PairState
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.plan.live.connections import choose_connection, connect_reconnecting, select_reached
 from vstream.servers.target_servers import TargetServers
@@ -29,6 +26,7 @@ from vstream.topology.model import Role, Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
 
+_Connections = Mapping[str, ReconnectingConnection]
 _Opened = Mapping[str, ReconnectingConnection | NotReachableError]
 _RESUME_TIMEOUT = 60.0
 """Seconds until what was resumed has everything, at least."""
@@ -45,7 +43,7 @@ class RepairKind(Enum):
 
 
 _CONTENTS = frozenset({RepairKind.REPLAY, RepairKind.DELETE})
-MAPPED_ONLY = frozenset({RepairKind.CLEAR, *_CONTENTS})
+_MAPPED_ONLY = frozenset({RepairKind.CLEAR, *_CONTENTS})
 """Kinds that were only tested where all streams share an account."""
 
 
@@ -63,34 +61,6 @@ class RepairRequest:
     """Whether to change anything."""
 
 
-@dataclass(slots=True, kw_only=True)
-class SourcingRepairs:
-    """Problems of how streams source from each other."""
-
-    leftovers: tuple[Leftover, ...] = ()
-    standstills: tuple[Standstill, ...] = ()
-    refills: tuple[Refill, ...] = ()
-    unknown: tuple[PairStatus, ...] = ()
-    """Pairs with unknown state."""
-    silent: tuple[PairStatus, ...] = ()
-    """Pairs in which a reader takes nothing, where `resume` was not asked for."""
-
-    @property
-    def plans(self) -> tuple[Standstill | Refill, ...]:
-        """Those that may be blocked."""
-        return (*self.standstills, *self.refills)
-
-
-@dataclass(slots=True, kw_only=True)
-class ContentRepairs:
-    """Problems of what streams hold."""
-
-    contents: list[Contents] = field(default_factory=list)
-    replays: list[Replay] = field(default_factory=list)
-    duplicates: list[Duplicates] = field(default_factory=list)
-    unread: dict[str, str] = field(default_factory=dict)
-
-
 class RepairObserver(Protocol):
     """Shows a repair to a person while it runs."""
 
@@ -106,8 +76,8 @@ class RepairObserver(Protocol):
     def repaired_contents(self, repairs: ContentRepairs) -> None:
         """They were repaired."""
 
-    def progress(self) -> AbstractContextManager[Callable[[str], Tick]]:
-        """A progress display, by names of streams."""
+    def show_progress(self, name: str, done: int, total: int) -> None:
+        """Of the stream *name*, *done* of *total* messages were read or written; of 0 where that is not known yet."""
 
 
 class RepairEnd(Enum):
@@ -120,37 +90,29 @@ class RepairEnd(Enum):
     """Nothing as far as is known: something did not answer."""
 
 
-@dataclass(slots=True, kw_only=True)
+@value_class
 class RepairResult:
     """What was found, and what remains."""
 
     request: RepairRequest
-    sourcing: SourcingRepairs = field(default_factory=SourcingRepairs)
-    contents: ContentRepairs = field(default_factory=ContentRepairs)
-    still_open: list[str] = field(default_factory=list)
+    sourcing: SourcingRepairs = SourcingRepairs()
+    contents: ContentRepairs = ContentRepairs()
+    still_open: tuple[str, ...] = ()
     """What remains, in words."""
-
-    @property
-    def repairable(self) -> list[object]:
-        """What can be repaired from here, or was."""
-        ready = [plan for plan in self.sourcing.plans if plan.obstacle is None]
-        counted: list[Replay | Duplicates] = [*self.contents.replays, *self.contents.duplicates]
-        return [*self.sourcing.leftovers, *ready, *(item for item in counted if item.count)]
-
-    @property
-    def obstacles(self) -> list[str]:
-        """Why what is blocked cannot be repaired from here."""
-        return [plan.obstacle for plan in self.sourcing.plans if plan.obstacle is not None]
 
     @property
     def outcome(self) -> RepairEnd:
         """What there is still to do."""
-        left_open = [*self.still_open, *self.sourcing.silent, *self.obstacles]
-        if left_open or (self.repairable and not self.request.is_approved):
+        obstacles = {plan.obstacle for plan in self.sourcing.standstills}
+        obstacles |= {plan.obstacle for plan in self.sourcing.refills}
+        counts = {plan.count for plan in self.contents.replays} | {plan.count for plan in self.contents.duplicates}
+        has_repairs = bool(self.sourcing.leftovers) or None in obstacles or any(counts)
+        is_blocked = any(obstacles) or bool(self.still_open or self.sourcing.silent)
+        if is_blocked or (has_repairs and not self.request.is_approved):
             return RepairEnd.OPEN
         if self.sourcing.unknown or self.contents.unread:
             return RepairEnd.UNKNOWN
-        return RepairEnd.REPAIRED if self.repairable else RepairEnd.HEALTHY
+        return RepairEnd.REPAIRED if has_repairs else RepairEnd.HEALTHY
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -180,87 +142,81 @@ def choose_repairs(topology: Topology, kinds: Sequence[RepairKind]) -> frozenset
         )
     selected = frozenset(kinds) or frozenset(RepairKind)
     if not profile.has_physical_names:
-        refused = sorted(kind.value for kind in selected & MAPPED_ONLY)
+        refused = sorted(kind.value for kind in selected & _MAPPED_ONLY)
         if kinds and refused:
             raise RefusedError(
                 f"`{topology.name}` has `routing: {topology.routing.value}`, for which "
                 f"`--kind {refused[0]}` has not been tested yet",
                 hint="`--kind refill` and `--kind resume` work there",
             )
-        selected -= MAPPED_ONLY
+        selected -= _MAPPED_ONLY
     return selected
 
 
-async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResult:
+async def check_and_repair(request: RepairRequest, observer: RepairObserver) -> RepairResult:
     """
-    Check everything that *request* names, and repair it if approved.
+    Check everything that *request* names, and repair it if approved: how streams source, and then what they hold.
 
-    Sourcing comes first, since contents depend on it. Raises NotReachableError if no region can be reached.
+    The second depends on the first. Raises NotReachableError if no region can be reached.
     """
-    result, kinds = RepairResult(request=request), request.kinds & _CONTENTS
+    contents, still_open = ContentRepairs(), list[str]()
     async with connect_reconnecting(request.topology, request.target.endpoints) as opened:
         leftovers: tuple[Leftover, ...] = ()
         if request.kinds & {RepairKind.CLEAR, RepairKind.REPLAY}:
             leftovers = await replay.find_leftovers(request.topology, choose_connection(opened))
-        result.sourcing = await _examine_sourcing(request, opened)
-        if RepairKind.CLEAR in request.kinds:
-            result.sourcing.leftovers = leftovers
-        observer.found_sourcing(result.sourcing)
+        sourcing = await _plan_sourcing(request, opened, leftovers)
+        observer.found_sourcing(sourcing)
         if request.is_approved:
-            result.still_open += await _repair_sourcing(request, opened, result.sourcing, observer)
-            observer.repaired_sourcing(result.sourcing, result.still_open)
-        is_cleared = request.is_approved and RepairKind.CLEAR in request.kinds
-        in_use = [item for item in leftovers if (item.is_running or not is_cleared) and _is_about(item, request)]
-        if in_use and RepairKind.REPLAY in kinds:
-            result.still_open.append(_describe_wait(in_use[0]))
+            still_open += await _repair_sourcing(request, opened, sourcing, observer)
+            observer.repaired_sourcing(sourcing, still_open)
+        kinds = request.kinds & _CONTENTS
+        if RepairKind.REPLAY in kinds and (hindrance := _find_hindrance(leftovers, request)) is not None:
+            still_open.append(hindrance)
             kinds -= {RepairKind.REPLAY}
-        if not kinds:
-            return result
-        connections = select_reached(opened)
-        with observer.progress() as ticker:
-            result.contents = await _examine_contents(request, kinds, connections, ticker)
-        observer.found_contents(result.contents)
-        if request.is_approved:
-            with observer.progress() as ticker:
-                result.still_open += await _repair_contents(request.topology, connections, result.contents, ticker)
-            observer.repaired_contents(result.contents)
-    return result
+        if kinds:
+            connections = select_reached(opened)
+            read, contents = await _plan_contents(request, kinds, connections, observer)
+            observer.found_contents(contents)
+            if request.is_approved:
+                still_open += await _repair_contents(request.topology, read, contents, connections, observer)
+                observer.repaired_contents(contents)
+    return RepairResult(request=request, sourcing=sourcing, contents=contents, still_open=tuple(still_open))
 
 
-def _is_about(leftover: Leftover, request: RepairRequest) -> bool:
-    """Whether *leftover* holds messages of a requested stream."""
+def _find_hindrance(leftovers: Iterable[Leftover], request: RepairRequest) -> str | None:
+    """Why nothing is replayed: what another repair is about to put in would be put in twice. None if no stream of one stays."""
+    is_cleared = request.is_approved and RepairKind.CLEAR in request.kinds
     streams = (stream for stream in request.topology.streams if stream.name in request.streams)
-    return any(leftover.stream.startswith(physical.physical_name(stream, Role.WRITE, "")) for stream in streams)
+    prefixes = tuple(physical.physical_name(stream, Role.WRITE, "") for stream in streams)
+    for leftover in leftovers:
+        if leftover.stream.startswith(prefixes) and (leftover.is_running or not is_cleared):
+            reason = "`vstream repair messages --kind clear --yes` removes what a killed repair has left"
+            if leftover.is_running:
+                reason = "a running repair uses it"
+            return f"missing messages are not looked for before `{leftover.stream}` is gone: {reason}"
+    return None
 
 
-def _describe_wait(leftover: Leftover) -> str:
-    """Why nothing is replayed while *leftover* is there: what it is about to put in would be put in twice."""
-    reason = "`vstream repair messages --kind clear --yes` removes what a killed repair has left"
-    if leftover.is_running:
-        reason = "a running repair uses it"
-    return f"missing messages are not looked for before `{leftover.stream}` is gone: {reason}"
-
-
-async def _examine_sourcing(request: RepairRequest, opened: _Opened) -> SourcingRepairs:
-    """Streams that take nothing, and write streams without their end."""
-    topology, kinds, repairs = request.topology, request.kinds, SourcingRepairs()
+async def _plan_sourcing(request: RepairRequest, opened: _Opened, leftovers: tuple[Leftover, ...]) -> SourcingRepairs:
+    """What to do about *leftovers*, streams that take nothing, and write streams without their end."""
+    topology, kinds = request.topology, request.kinds
+    removable = leftovers if RepairKind.CLEAR in kinds else ()
     if not kinds & {RepairKind.RESUME, RepairKind.REFILL}:
-        return repairs
-    snapshot = await collect_snapshot(topology, request.target.endpoints, timeout=request.timeout)
-    status = assess(topology, snapshot)
-    pairs = [pair for pair in status.pairs if pair.virtual in request.streams]
-    repairs.unknown = tuple(pair for pair in pairs if pair.state is PairState.UNKNOWN)
-    if RepairKind.RESUME in kinds:
-        replicas = {name: stream.replicas for name, stream in snapshot.streams.items()}
-        repairs.standstills = find_standstills(pairs, replicas, STUCK_SECONDS)
-    else:
-        repairs.silent = tuple(pair for pair in pairs if pair.state is PairState.SILENT)
-    ends = [end for end in find_lost_ends(status) if end.virtual in request.streams]
-    if RepairKind.REFILL in kinds and ends:
-        connections = select_reached(opened)
-        refills = [await refill.plan_refill(topology, end, snapshot.streams, connections) for end in ends]
-        repairs.refills = tuple(refills)
-    return repairs
+        return SourcingRepairs(leftovers=removable)
+    snapshot = await collect_snapshot(topology, request.target.endpoints, timeout=request.timeout, opened=opened)
+    pairs = [pair for pair in assess(topology, snapshot).pairs if pair.virtual in request.streams]
+    replicas = {name: stream.replicas for name, stream in snapshot.streams.items()}
+    is_resuming = RepairKind.RESUME in kinds
+    ends = find_lost_ends(pairs) if RepairKind.REFILL in kinds else ()
+    connections = select_reached(opened) if ends else {}
+    refills = [await refill.plan_refill(topology, end, snapshot.streams, connections) for end in ends]
+    return SourcingRepairs(
+        leftovers=removable,
+        standstills=find_standstills(pairs, replicas) if is_resuming else (),
+        refills=tuple(refills),
+        unknown=tuple(pair for pair in pairs if pair.state is PairState.UNKNOWN),
+        silent=tuple(pair for pair in pairs if pair.state is PairState.SILENT and not is_resuming),
+    )
 
 
 async def _repair_sourcing(
@@ -285,61 +241,61 @@ async def _repair_sourcing(
             connection = opened[refill.choose_writing_region(request.topology, planned.lost)]
             if isinstance(connection, NotReachableError):
                 raise connection
-            with observer.progress() as ticker:
-                await refill.refill(planned, connection, ticker(planned.lost.origin))
+            tick = _make_tick(observer, planned.lost.origin)
+            await refill.publish_lost_end(planned, connection, tick)
     return still_open
 
 
-async def _examine_contents(
-    request: RepairRequest,
-    kinds: frozenset[RepairKind],
-    connections: Mapping[str, ReconnectingConnection],
-    ticker: Callable[[str], Tick],
-) -> ContentRepairs:
-    """Read what streams hold, and compare."""
-    repairs = ContentRepairs()
+async def _plan_contents(
+    request: RepairRequest, kinds: frozenset[RepairKind], connections: _Connections, observer: RepairObserver
+) -> tuple[list[Contents], ContentRepairs]:
+    """What the requested streams hold, and what to put in and to delete: of each stream as soon as it was read."""
+    read: list[Contents] = []
+    replays: list[Replay] = []
+    copies: list[Duplicates] = []
+    unread: dict[str, str] = {}
     for stream in request.topology.streams:
         # Copies must name their origin: mirrors have its sequences instead.
         if stream.name not in request.streams or stream.consistency.has_origin:
             continue
-        tick = ticker(stream.name)
-        contents = await missing.read_contents(
-            request.topology, stream, connections, tick, with_replays=RepairKind.REPLAY in kinds
-        )
-        repairs.contents.append(contents)
-        repairs.unread.update(contents.unread)
-        repairs.replays += contents.replays
-        if RepairKind.DELETE not in kinds:
-            continue
-        for scan in contents.scans:
-            copies = None if scan.adds_up else await duplicates.find_duplicates(stream.name, scan, tick)
-            if copies is not None:
-                repairs.duplicates.append(copies)
-    return repairs
+        tick = _make_tick(observer, stream.name)
+        contents = await missing.read_contents(stream, connections, tick)
+        read.append(contents)
+        unread.update(contents.unread)
+        if RepairKind.REPLAY in kinds:
+            lacking = await missing.plan_replays(request.topology, contents, connections, tick)
+            replays += lacking.replays
+            unread.update(lacking.unread)
+        if RepairKind.DELETE in kinds:
+            copies += await duplicates.find_duplicates(contents, tick)
+    return read, ContentRepairs(replays=tuple(replays), duplicates=tuple(copies), unread=unread)
 
 
 async def _repair_contents(
     topology: Topology,
-    connections: Mapping[str, ReconnectingConnection],
+    read: Iterable[Contents],
     repairs: ContentRepairs,
-    ticker: Callable[[str], Tick],
+    connections: _Connections,
+    observer: RepairObserver,
 ) -> list[str]:
-    """Put in what is missing and delete duplicates; returns what is still open, in words."""
+    """Put in what is missing and delete duplicates in what was *read*; returns what is still open, in words."""
     still_open: list[str] = []
-    for contents in repairs.contents:
-        for planned in contents.replays:
-            if not planned.count:
-                continue
-            refused = await replay.replay_missing(
-                topology, contents.stream, planned, connections, ticker(planned.reader)
-            )
-            if refused:
+    for planned in repairs.replays:
+        if planned.count:
+            tick = _make_tick(observer, planned.reader)
+            if refused := await replay.replay_missing(topology, planned, connections, tick):
                 still_open.append(
                     f"`{planned.reader}` did not take {refused.describe()} of `{planned.origin}`: it has taken messages with "
                     "the same ids within its `duplicate_window`"
                 )
-        with_copies = {planned.reader for planned in repairs.duplicates if planned.count}
-        for scan in contents.scans:
-            if scan.name in with_copies:
-                await duplicates.delete_duplicates(scan, ticker(scan.name))
+    with_copies = {planned.reader for planned in repairs.duplicates if planned.count}
+    for scan in (scan for contents in read for scan in contents.scans):
+        if scan.name in with_copies:
+            await duplicates.delete_duplicates(scan, _make_tick(observer, scan.name))
     return still_open
+
+
+def _make_tick(observer: RepairObserver, name: str) -> Tick:
+    """What shows the progress of the stream *name*, which begins now."""
+    observer.show_progress(name, 0, 0)
+    return partial(observer.show_progress, name)

@@ -97,7 +97,7 @@ def _is_said_whole(trial: Data, recognised: RecognisedStream) -> bool:
         topology = _resolve(trial)
     except ValidationError:
         return False  # no name for a bucket, say
-    virtual = next(stream for stream in topology.streams if stream.name == recognised.name)
+    virtual = topology.stream(recognised.name)
     return virtual.subjects == recognised.subjects and not any(True for _ in _find_unsaid(virtual, recognised))
 
 

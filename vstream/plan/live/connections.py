@@ -158,6 +158,11 @@ def choose_connection(connections: Mapping[str, Connection | NotReachableError])
     return DomainRoutingConnection(next(iter(select_reached(connections).values())), connections)
 
 
+def choose_connection_to(connections: Mapping[str, _C], place: str) -> _C:
+    """The connection to a region. Without one, as to the stretch cluster, any other: each reaches all."""
+    return connections.get(place) or next(iter(connections.values()))
+
+
 def select_reached(connections: Mapping[str, _C | NotReachableError]) -> Mapping[str, _C]:
     """The connections to regions that can be reached. Raises NotReachableError with every reason if there is none."""
     errors = [connection for connection in connections.values() if isinstance(connection, NotReachableError)]

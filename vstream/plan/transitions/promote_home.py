@@ -86,7 +86,7 @@ def _replaced_copy(stream: RenderedStream, context: DiffContext) -> str | None:
     """The read stream in the home of *stream*, if that is an origin and vstream can make it out of a copy."""
     if stream.role is not Role.ORIGIN or stream.account is not None:
         return None
-    virtual = next(candidate for candidate in context.topology.streams if candidate.name == stream.virtual)
+    virtual = context.topology.stream(stream.virtual)
     return physical.physical_name(virtual, Role.READ, stream.region)
 
 

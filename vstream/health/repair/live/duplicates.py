@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
+from vstream.health.repair.contents import DuplicatePair, Duplicates, Tally
+from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.live.scan import TIMEOUT, Scan, Tick, read_provenances
-from vstream.health.repair.plan import DuplicatePair, Duplicates, Tally
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.direct import DirectMessage
@@ -28,15 +29,19 @@ _IDENTITY = 5
 _GONE = "one of the two is gone"
 
 
-async def find_duplicates(virtual: str, scan: Scan, tick: Tick) -> Duplicates | None:
-    """The duplicates in the stream of *scan*; None if there are none."""
-    tally = Tally()
-    async for block in iterate_duplicates(scan, tick):
-        for pair in block:
-            if pair.differs != _GONE:
-                tally.take(pair)
-    copies = tally.make_duplicates(virtual, scan.name, scan.place)
-    return copies if copies.count or copies.differing else None
+async def find_duplicates(contents: Contents, tick: Tick) -> list[Duplicates]:
+    """What streams of *contents* hold more than once; of counters nothing, each message of which is a sum."""
+    duplicates: list[Duplicates] = []
+    for scan in contents.scans:
+        if scan.adds_up:
+            continue
+        tally = Tally()
+        async for block in iterate_duplicates(scan, tick):
+            for pair in block:
+                if pair.differs != _GONE:
+                    tally.take(pair)
+        duplicates.append(tally.make_duplicates(contents.stream.name, scan.name, scan.place))
+    return [copies for copies in duplicates if copies.count or copies.differing]
 
 
 async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[DuplicatePair]]:

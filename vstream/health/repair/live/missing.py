@@ -10,21 +10,29 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 
 from vstream.errors import VstreamError
-from vstream.health.live import lag
-from vstream.health.repair import plan
-from vstream.health.repair.live import newest
+from vstream.health.repair.contents import (
+    ADDITION,
+    MADE_AGAIN,
+    ContentRepairs,
+    MissingMessage,
+    Replay,
+    find_missing_sequences,
+    find_obstacle,
+)
+from vstream.health.repair.live.newest import PER_SUBJECT, NewestMessages, judge_missing
 from vstream.health.repair.live.refill import FILLER_HEADER
 from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, Tick, list_sequences, read_provenances
-from vstream.health.repair.plan import MissingMessage, Replay, ReplayPlanner
 from vstream.health.repair.sequence_set import SequenceSet
-from vstream.health.snapshot import to_unix_seconds
+from vstream.health.snapshot import NS, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.plan.live.connections import choose_connection_to
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams, replication_pairs
@@ -33,19 +41,27 @@ from vstream.value_class import value_class
 SETTLE = 1.0
 """Seconds until a second check: a message that counts as taken may not be stored yet."""
 _MSG_ID = "Nats-Msg-Id"
-_NS = 1_000_000_000
 
 
 @value_class
 class Contents:
-    """What was found about one virtual stream."""
+    """What the streams of one virtual stream hold of what was written in each region."""
 
     stream: VirtualStream
     scans: tuple[Scan, ...]
-    """Scans of all streams with copies of what was written."""
+    """Scans of all streams with copies, which can read on."""
     unread: Mapping[str, str]
     """Streams that could not be read, with the reason."""
-    replays: tuple[Replay, ...]
+
+
+@value_class
+class _Written:
+    """What the write streams of one virtual stream hold themselves, by their names."""
+
+    held: Mapping[str, SequenceSet]
+    gone: Mapping[str, SequenceSet]
+    """What they have no more."""
+    unread: Mapping[str, str]
 
 
 @value_class
@@ -59,25 +75,46 @@ class _Gap:
 
 
 async def read_contents(
-    topology: Topology,
-    stream: VirtualStream,
-    connections: Mapping[str, ReconnectingConnection],
-    tick: Tick,
-    *,
-    with_replays: bool = True,
+    stream: VirtualStream, connections: Mapping[str, ReconnectingConnection], tick: Tick
 ) -> Contents:
-    """Read all streams of *stream*. *with_replays* also checks what is missing, message by message, and plans its return."""
+    """Read all streams with copies of *stream*."""
+    parts = physical_streams(stream)
+    origins = [part.name for part in parts if part.role is Role.WRITE]
+    scans: list[Scan] = []
     unread: dict[str, str] = {}
-    scans = await _scan_copies(stream, connections, unread, tick)
+    for part in parts:
+        if part.role is Role.WRITE:
+            continue
+        scan = Scan(choose_connection_to(connections, part.place), part.name, part.place, origins)
+        try:
+            await scan.go_on(tick)
+        except VstreamError as error:
+            unread[part.name] = error.message
+        else:
+            scans.append(scan)
+    return Contents(stream=stream, scans=tuple(scans), unread=unread)
+
+
+async def plan_replays(
+    topology: Topology, contents: Contents, connections: Mapping[str, ReconnectingConnection], tick: Tick
+) -> ContentRepairs:
+    """What streams of *contents* lack, checked message by message, and which write streams could not be asked for it."""
+    stream, scans = contents.stream, contents.scans
+    written = await _read_written(stream, connections, tick)
+    gone = written.gone
+    if _find_gaps(scans, written.held, gone, stream):
+        gone = await _read_on(scans, gone, tick)
+    gaps = _find_gaps(scans, written.held, gone, stream)
+    stored = sum(map(len, (*written.held.values(), *written.gone.values())))
+    fetcher = Fetcher(topology, stream, connections, tick)
     replays: list[Replay] = []
-    if with_replays:
-        written, gone = await _find_written(stream, connections, unread, tick)
-        stored = sum(map(len, (*written.values(), *gone.values())))
-        if _find_gaps(scans, written, gone, stream):
-            gone = await _read_on(scans, gone, tick)
-        gaps = _find_gaps(scans, written, gone, stream)
-        replays = await _plan_replays(Fetcher(topology, stream, connections, tick), scans, gaps, stored)
-    return Contents(stream=stream, scans=tuple(scans), unread=unread, replays=tuple(replays))
+    for scan in scans:
+        examined = [await _examine_gap(fetcher, gap, stored) for gap in gaps if gap.scan is scan]
+        ranked = [message for _, messages in examined for message in messages]
+        passed, lost = await judge_missing(scan, ranked, fetcher.connections)
+        replays += [replay.exclude(passed[replay.origin], lost[replay.origin]) for replay, _ in examined]
+    lacking = tuple(replay for replay in replays if replay.count or replay.irreparable)
+    return ContentRepairs(replays=lacking, unread=written.unread)
 
 
 def parse_write_stream(stream: VirtualStream, name: str) -> PhysicalStream:
@@ -86,44 +123,26 @@ def parse_write_stream(stream: VirtualStream, name: str) -> PhysicalStream:
     return PhysicalStream(virtual=stream.name, name=name, place=region, role=Role.WRITE)
 
 
-async def _scan_copies(
-    stream: VirtualStream, connections: Mapping[str, ReconnectingConnection], unread: dict[str, str], tick: Tick
-) -> list[Scan]:
-    """All streams with copies, read; *unread* gets those that did not answer."""
-    origins = [part.name for part in physical_streams(stream) if part.role is Role.WRITE]
-    scans: list[Scan] = []
-    for part in physical_streams(stream):
-        if part.role is Role.WRITE:
-            continue
-        scan = Scan(lag.choose_connection_to(connections, part.place), part.name, part.place, origins)
-        try:
-            await scan.go_on(tick)
-        except VstreamError as error:
-            unread[part.name] = error.message
-        else:
-            scans.append(scan)
-    return scans
-
-
-async def _find_written(
-    stream: VirtualStream, connections: Mapping[str, ReconnectingConnection], unread: dict[str, str], tick: Tick
-) -> tuple[dict[str, SequenceSet], dict[str, SequenceSet]]:
-    """What each origin holds itself, and what it has no more."""
-    written, gone = {}, {}
+async def _read_written(
+    stream: VirtualStream, connections: Mapping[str, ReconnectingConnection], tick: Tick
+) -> _Written:
+    held: dict[str, SequenceSet] = {}
+    gone: dict[str, SequenceSet] = {}
+    unread: dict[str, str] = {}
     for part in physical_streams(stream):
         if part.role is not Role.WRITE:
             continue
         try:
-            connection = lag.choose_connection_to(connections, part.place)
-            written[part.name], last = await list_sequences(connection, part.name, tick)
+            connection = choose_connection_to(connections, part.place)
+            held[part.name], last = await list_sequences(connection, part.name, tick)
         except VstreamError as error:
             unread[part.name] = error.message
         else:
-            gone[part.name] = SequenceSet([(1, last)]) - written[part.name]
-    return written, gone
+            gone[part.name] = SequenceSet([(1, last)]) - held[part.name]
+    return _Written(held=held, gone=gone, unread=unread)
 
 
-async def _read_on(scans: list[Scan], gone: Mapping[str, SequenceSet], tick: Tick) -> dict[str, SequenceSet]:
+async def _read_on(scans: Sequence[Scan], gone: Mapping[str, SequenceSet], tick: Tick) -> dict[str, SequenceSet]:
     """What of *gone* is so, once the streams of *scans* have been read again."""
     before = _count_held(scans)
     await asyncio.sleep(SETTLE)
@@ -143,7 +162,7 @@ def _count_held(scans: Iterable[Scan]) -> Counter[str]:
 
 
 def _find_gaps(
-    scans: list[Scan], written: Mapping[str, SequenceSet], gone: Mapping[str, SequenceSet], stream: VirtualStream
+    scans: Sequence[Scan], written: Mapping[str, SequenceSet], gone: Mapping[str, SequenceSet], stream: VirtualStream
 ) -> list[_Gap]:
     fed = {(feed.reader.name, feed.origin.name) for feed in replication_pairs(stream)}
     gaps = []
@@ -159,70 +178,69 @@ def _find_gaps(
                     holders[other_scan.name] = other_scan.held[origin].runs
             elsewhere = SequenceSet(run for sequences in holders.values() for run in sequences.runs())
             # What was replaced there must not come behind the newer message of its subject, which may be on its way.
-            is_replaced = newest.kept_of_subject(scan) or scan.info["config"].get("allow_rollup_hdrs")
+            is_replaced = scan.limit(PER_SUBJECT) or scan.info["config"].get("allow_rollup_hdrs")
             never = None if is_replaced else gone.get(origin)
-            if lacks := plan.find_missing_sequences(held, scan.reach(origin), elsewhere, never):
+            if lacks := find_missing_sequences(held, scan.reach(origin), elsewhere, never):
                 gaps.append(_Gap(scan=scan, origin=parse_write_stream(stream, origin), lacks=lacks, holders=holders))
     return gaps
 
 
-async def _plan_replays(fetcher: Fetcher, scans: list[Scan], gaps: list[_Gap], stored: int) -> list[Replay]:
-    """What comes back of *gaps*, and what of it cannot. *stored* is how many messages all origins have ever stored."""
-    replays: list[Replay] = []
-    for scan in scans:
-        planners = [await _examine_gap(fetcher, gap, stored) for gap in gaps if gap.scan is scan]
-        ranked = [message for planner in planners for message in planner.ranked]
-        passed, lost = await newest.judge_missing(scan, ranked, fetcher.connections)
-        replays += [planner.plan(passed, lost) for planner in planners]
-    return [planned for planned in replays if planned.count or planned.irreparable]
+async def _examine_gap(fetcher: Fetcher, gap: _Gap, stored: int) -> tuple[Replay, list[MissingMessage]]:
+    """
+    What comes back of *gap*, as far as each message tells, of *stored* that all origins have ever stored.
 
-
-async def _examine_gap(fetcher: Fetcher, gap: _Gap, stored: int) -> ReplayPlanner:
-    """A planner that has seen all that streams still hold of *gap*."""
+    With those that have to be judged together, as only the newest of each subject comes back.
+    """
     scan, origin, lacks = gap.scan, gap.origin, gap.lacks
-    virtual, reader = fetcher.stream.name, scan.name
-    nothing = Replay(virtual=virtual, reader=reader, place=scan.place, origin=origin.name, read_to=scan.last)
-    planner = ReplayPlanner(nothing)
+    replay = Replay(
+        virtual=fetcher.stream.name, reader=scan.name, place=scan.place, origin=origin.name, read_to=scan.last
+    )
     if scan.held[origin.name].began_again or scan.adds_up:
-        planner.give_up(lacks, plan.MADE_AGAIN if scan.held[origin.name].began_again else plan.ADDITION)
-        return planner
+        reason = MADE_AGAIN if scan.held[origin.name].began_again else ADDITION
+        return replace(replay, irreparable={reason: lacks}), []
+    by_holder: dict[str, SequenceSet] = {}
+    irreparable = defaultdict[str, SequenceSet](SequenceSet)
+    ranked: list[MissingMessage] = []
     for holder, held in gap.holders.items():
         available = lacks & held
         if not available:
             continue
         lacks -= available
         ranks: dict[int, tuple[bool, bool]] = {}
-        if is_ranked := newest.kept_of_subject(scan) > 0:
+        if is_ranked := scan.limit(PER_SUBJECT) > 0:
             ranks = await _rank_by_subject(fetcher, gap, holder, available)
             available = SequenceSet((seq, seq) for seq in ranks)
         by_id = defaultdict[str, list[tuple[int, float, bytes]]](list)  # sequence, time and digest of what is fit
+        by_holder[holder] = SequenceSet()
         async for seq, message in fetcher.fetch(origin, holder, available):
             subject = physical.published_subject(fetcher.topology.naming, fetcher.stream, message.subject)
             if not _is_missing(scan, fetcher.stream, message, subject):
                 continue
-            stored_at, obstacle = (
-                to_unix_seconds(message.stored_at),
-                plan.find_obstacle(message.subject, message.headers),
-            )
+            stored_at = to_unix_seconds(message.stored_at)
+            obstacle = find_obstacle(message.subject, message.headers)
             if not obstacle and (msg_id := message.headers.get(_MSG_ID)):
                 by_id[msg_id].append((seq, stored_at, sha256(message.data).digest()))
-            missing = MissingMessage(stored_at, origin.name, seq, subject, obstacle, *ranks.get(seq, ()))
-            planner.take(holder, missing, is_ranked=is_ranked)
-        planner.drop(holder, await _find_duplicates(scan, by_id, stored, fetcher.tick))
-    return planner
+            if is_ranked:
+                ranked.append(MissingMessage(stored_at, origin.name, seq, subject, obstacle, *ranks[seq]))
+            if obstacle and not is_ranked:
+                irreparable[obstacle].add(seq)
+            else:
+                by_holder[holder].add(seq)
+        by_holder[holder] -= await _find_dropped(scan, by_id, stored, fetcher.tick)
+    return replace(replay, by_holder=by_holder, irreparable=irreparable), ranked
 
 
-async def _find_duplicates(
+async def _find_dropped(
     scan: Scan, by_id: Mapping[str, list[tuple[int, float, bytes]]], stored: int, tick: Tick
 ) -> SequenceSet:
     """Those messages with an id that the stream of *scan* dropped, as it has the same under that id."""
-    window, dropped = int(scan.info["config"].get("duplicate_window") or 0) / _NS, SequenceSet()
+    window, dropped = scan.limit("duplicate_window") / NS, SequenceSet()
     # One that has stored as many as all origins has dropped none.
     if not by_id or not window or int(scan.info["state"]["last_seq"]) >= stored:
         return dropped
     async for message, _ in read_provenances(scan.connection, scan.name, 1, tick):
         for seq, stored_at, content in by_id.get(message.headers.get(_MSG_ID, ""), ()):
-            if message.time / _NS + window + SETTLE >= stored_at:
+            if message.time / NS + window + SETTLE >= stored_at:
                 same = await direct.get_by_seq_from_leader(scan.connection, scan.name, message.seq, timeout=TIMEOUT)
                 if same is not None and sha256(same.data).digest() == content:
                     dropped.add(seq)
@@ -234,7 +252,7 @@ async def _rank_by_subject(
 ) -> dict[int, tuple[bool, bool]]:
     """What of *lacks*, which *holder* has, may be lost, by its sequence; newer ones have replaced the rest."""
     origin, scan = gap.origin.name, gap.scan
-    messages = newest.NewestMessages(lacks, scan.held[origin].runs, newest.kept_of_subject(scan))
+    messages = NewestMessages(lacks, scan.held[origin].runs, scan.limit(PER_SUBJECT))
     async for seq, message in fetcher.read_headers(origin, holder):
         subject = message.subject
         if holder == origin:
@@ -249,5 +267,5 @@ def _is_missing(scan: Scan, stream: VirtualStream, message: DirectMessage, subje
         return False
     if any(naming.canary_subject(stream, region) == subject for region in stream.regions):
         return False
-    max_age = int(scan.info["config"].get("max_age") or 0) / _NS
+    max_age = scan.limit("max_age") / NS
     return not max_age or to_unix_seconds(message.stored_at) >= time.time() - max_age

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from vstream.health.repair.contents import MissingMessage
 from vstream.health.repair.live.scan import TIMEOUT, Scan
-from vstream.health.repair.plan import MissingMessage
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
@@ -22,15 +22,12 @@ from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import parse_provenance
 from vstream.topology import naming
 
+PER_SUBJECT = "max_msgs_per_subject"
+"""How many messages of a subject a stream keeps."""
 OLDER = "newer messages of its subject are there, and it would come behind them"
 """Why a lost message is not put back where the newest of a subject counts."""
 _SKEW = 1.0
 """Seconds by which clocks may differ, as in an audit."""
-
-
-def kept_of_subject(scan: Scan) -> int:
-    """Messages per subject that the stream of *scan* keeps; 0 for all."""
-    return max(0, int(scan.info["config"].get("max_msgs_per_subject") or 0))
 
 
 @dataclass(slots=True)
@@ -95,9 +92,9 @@ async def judge_missing(
     for subject, candidates in by_subject.items():
         count, since = await _look_at(scan, subject)
         for newer, missing in enumerate(sorted(candidates, reverse=True)):
-            is_lost = newer + count < kept_of_subject(scan) or missing.is_behind or since + _SKEW < missing.written
+            is_lost = newer + count < scan.limit(PER_SUBJECT) or missing.is_behind or since + _SKEW < missing.written
             # Where one value counts, all regions get the last one. Of several, which are there is a matter of arrival.
-            is_wanted = newer == 0 and missing.is_newest and (is_lost or kept_of_subject(scan) == 1)
+            is_wanted = newer == 0 and missing.is_newest and (is_lost or scan.limit(PER_SUBJECT) == 1)
             if is_wanted and not missing.obstacle and not await _has_newer(scan, missing, connections):
                 continue
             passed[missing.origin].add(missing.seq)

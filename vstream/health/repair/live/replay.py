@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
+from vstream.health.repair.contents import Replay
 from vstream.health.repair.live.missing import parse_write_stream
-from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Tick, read_provenances
-from vstream.health.repair.plan import Leftover, Replay
+from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Tick, find_source, ignore_progress, read_provenances
+from vstream.health.repair.live.write import write_message
 from vstream.health.repair.sequence_set import SequenceSet
+from vstream.health.repair.sourcing import Leftover
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import api_error, decode_object
+from vstream.jetstream.answers import api_error
 from vstream.jetstream.connection import Connection, Reply
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.reconnecting import ReconnectingConnection
@@ -39,8 +41,6 @@ SUBJECTS = naming.REPAIR_PREFIX
 """Prefix before the token: a message published there is stored on the subject that follows."""
 ALIVE = naming.REPAIR_ALIVE_PREFIX
 """Prefix before the token: answered while the repair runs."""
-_DROPPED = ("nats-stream-source", "nats-expected-", "nats-batch-")
-"""Header prefixes that servers remove when they source a message."""
 _POLL = 0.02
 _STALLED = 20.0
 """Seconds for a message to arrive. A source that found no stream retries after 10."""
@@ -53,11 +53,7 @@ _WINDOW = 100_000_000
 
 
 async def replay_missing(
-    topology: Topology,
-    stream: VirtualStream,
-    replay: Replay,
-    connections: Mapping[str, ReconnectingConnection],
-    tick: Tick,
+    topology: Topology, replay: Replay, connections: Mapping[str, ReconnectingConnection], tick: Tick
 ) -> SequenceSet:
     """
     Put the *replay* messages into their reader, and return those that it refused as duplicates by their ids.
@@ -67,8 +63,9 @@ async def replay_missing(
     NotReachableError without a connection to the reader's own region, and as requests do.
     """
     connection = _connection_for(topology, replay.place, connections)
+    stream = topology.stream(replay.virtual)
     origin = parse_write_stream(stream, replay.origin)
-    fetcher = Fetcher(topology, stream, connections, lambda *_: None)
+    fetcher = Fetcher(topology, stream, connections, ignore_progress)
     done = 0
     for holder, sequences in replay.by_holder.items():
         name, token = new_replay_name(replay.origin)
@@ -93,7 +90,7 @@ async def replay_missing(
 async def _list_arrived(connection: ReconnectingConnection, replay: Replay) -> SequenceSet:
     """The sequences that a repair, this one or another, has put in since *replay* was planned."""
     arrived = SequenceSet()
-    async for _, provenance in read_provenances(connection, replay.reader, replay.read_to + 1, lambda *_: None):
+    async for _, provenance in read_provenances(connection, replay.reader, replay.read_to + 1, ignore_progress):
         if provenance is not None and provenance.is_replayed and provenance.origin == replay.origin:
             arrived.add(provenance.seq)
     return arrived
@@ -186,27 +183,12 @@ class _TemporaryStream:
         if seq != self.at + 1 or self.waiting >= _BATCH:
             await self.wait_until_taken()
             await self._forward(seq)
-        headers = {name: value for name, value in message.headers.items() if not name.lower().startswith(_DROPPED)}
-        headers["Nats-Expected-Last-Sequence"] = str(seq - 1)
         subject = f"{SUBJECTS}.{self.token}.{message.subject}"
-        until = time.monotonic() + TIMEOUT
-        while True:
-            try:
-                reply = await self.connection.request(subject, message.data, headers=headers, timeout=TIMEOUT)
-            except NoRespondersError:
-                # It is so new that not all servers of its cluster know it.
-                if time.monotonic() > until:
-                    raise
-                await asyncio.sleep(_POLL)
-                continue
-            ack = decode_object(reply.data, subject)
-            if not ack.get("duplicate") or time.monotonic() > until:
-                break
-            await asyncio.sleep(_POLL)  # another message has the same id
-        if ack.get("seq") != seq or ack.get("duplicate") or "error" in ack:
+        # The stream is so new that not all servers of its cluster know it, and soon forgets which ids it has seen.
+        ack = await write_message(self.connection, seq, subject, message.headers, message.data, patience=TIMEOUT)
+        if ack.problem is not None:
             raise VstreamError(
-                f"`{self.name}` did not take sequence {seq:,}: "
-                f"{(ack.get('error') or {}).get('description') or 'it was stored under another sequence'}",
+                f"`{self.name}` did not take sequence {seq:,}: {ack.problem}",
                 hint="run `vstream repair messages` again: it continues with what is still missing",
             )
         self.at = seq
@@ -260,9 +242,7 @@ class _TemporaryStream:
     async def _is_passed(self) -> bool:
         """Whether the reader says that it has nothing more to take from the temporary stream."""
         info = await JetStreamAdmin(self.connection).info(self.reader)
-        source: dict[str, Any] = next(
-            (source for source in info.get("sources") or () if source.get("name") == self.name), {}
-        )
+        source = find_source(info, self.name)
         if source.get("seq"):
             return int(source["seq"]) >= self.at
         return bool(source) and int(source.get("active", -1)) >= 0 and not source.get("lag")

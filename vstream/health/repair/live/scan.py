@@ -7,29 +7,27 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import replace
-from http import HTTPStatus
 from itertools import islice
 from typing import Any
 
-from vstream.errors import ServerError
-from vstream.health.live import lag
-from vstream.health.repair.plan import Held, Reach
+from vstream.health.repair.contents import Held, Reach
 from vstream.health.repair.sequence_set import SequenceSet
-from vstream.health.snapshot import to_unix_seconds
+from vstream.health.snapshot import NS, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import api_error, convert_malformed_errors
+from vstream.jetstream.answers import convert_malformed_errors
 from vstream.jetstream.direct import DirectMessage
-from vstream.jetstream.read_stream import StoredMessage, read_messages
+from vstream.jetstream.read_stream import StoredMessage, read_through
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import Provenance, parse_provenance
+from vstream.plan.live.connections import choose_connection_to
 from vstream.topology import naming, physical
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams
 from vstream.topology.stream_config import UNTIL_KEY, parse_positions
 
 Tick = Callable[[int, int], None]
-"""Called with how many of how many messages were read."""
+"""Called with how many of how many messages were read or written; of 0 where that is not known yet."""
 
 TIMEOUT = 30.0
 """Seconds to wait for the next message."""
@@ -37,7 +35,12 @@ _AT_ONCE = 64
 _LISTED = 50_000
 """Deleted sequences of an origin that are listed in one answer; where there are more, it is read."""
 _TICK = 512
-_PAUSE = 0.1
+_LIMITS = ("max_msgs", "max_bytes")
+"""What removes a stream's beginning, besides its age. What newer messages have replaced is told apart by its subject."""
+
+
+def ignore_progress(_done: int, _total: int) -> None:
+    """A `Tick` for what is short."""
 
 
 class Scan:
@@ -72,16 +75,15 @@ class Scan:
                     identity=provenance.identity,
                 )
 
+    def limit(self, name: str) -> int:
+        """The limit *name* of its configuration; 0 where it has none."""
+        return max(0, int(self.info["config"].get(name) or 0))
+
     def reach(self, origin: str) -> Reach:
         """The sequences of *origin* that it should hold."""
-        config, state = self.info["config"], self.info["state"]
-        source: dict[str, Any] = next(
-            (candidate for candidate in self.info.get("sources") or () if candidate.get("name") == origin), {}
-        )
-        defined: dict[str, Any] = next(
-            (candidate for candidate in config.get("sources") or () if candidate.get("name") == origin), {}
-        )
-        has_limits = any(int(config.get(limit) or -1) > 0 for limit in _LIMITS) or self._may_have_expired()
+        state = self.info["state"]
+        source, defined = find_source(self.info, origin), find_source(self.info["config"], origin)
+        has_limits = any(map(self.limit, _LIMITS)) or self._may_have_expired()
         starts_later = int(defined.get("opt_start_seq") or 0) > 1 or bool(defined.get("opt_start_time"))
         position = int(source["seq"]) if source.get("seq") else None
         # Nothing more is on its way from a region that was given up.
@@ -92,7 +94,7 @@ class Scan:
 
     def _may_have_expired(self) -> bool:
         """Whether it has a `max_age`, and is older than that."""
-        max_age = int(self.info["config"].get("max_age") or 0) / _NS
+        max_age = self.limit("max_age") / NS
         return max_age > 0 and to_unix_seconds(self.info["created"]) + max_age < time.time()
 
     @property
@@ -112,9 +114,9 @@ class Scan:
         return bool(self.info["config"].get("allow_msg_counter"))
 
 
-_LIMITS = ("max_msgs", "max_bytes")
-"""What removes a stream's beginning, besides its age. What newer messages have replaced is told apart by its subject."""
-_NS = 1_000_000_000
+def find_source(holder: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The source *name* in *holder*, a configuration or what servers say of a stream; empty if there is none."""
+    return next((source for source in holder.get("sources") or () if source.get("name") == name), {})
 
 
 def parse_definition(source: dict[str, Any]) -> tuple[str, str]:
@@ -133,61 +135,32 @@ async def read_provenances(
 ) -> AsyncIterator[tuple[StoredMessage, Provenance | None]]:
     """Headers of the messages of *stream* from *from_seq* on, up to those that its leader has now."""
     last = int((await JetStreamAdmin(connection).info(stream))["state"]["last_seq"])
-    total, done = max(0, last - from_seq + 1), 0
-    while True:
-        # A replica may be behind the leader: what it lacks comes with the next round.
-        held = from_seq
-        async for message in read_messages(connection, stream, from_seq=from_seq, headers_only=True, patience=TIMEOUT):
-            from_seq = message.seq + 1
-            yield message, parse_provenance(message.headers)
-            done += 1
-            if done % _TICK == 0:
-                tick(done, max(total, done))
-        if from_seq > last or (from_seq == held and await _is_deleted(connection, stream, from_seq, last)):
-            tick(done, done)
-            return
-        if from_seq == held:
-            await asyncio.sleep(_PAUSE)
-
-
-async def _is_deleted(connection: ReconnectingConnection, stream: str, first: int, last: int) -> bool:
-    """Whether the leader holds nothing from *first* to *last* either."""
-    answer = await connection.request_json(
-        naming.api_subject("STREAM.MSG.GET", stream), {"seq": first, "next_by_subj": ">"}, timeout=TIMEOUT
-    )
-    error = api_error(answer, naming.api_subject("STREAM.MSG.GET", stream))
-    if error is not None:
-        return _is_missing(error)
-    with convert_malformed_errors(stream):
-        return int(answer["message"]["seq"]) > last
-
-
-def _is_missing(error: ServerError) -> bool:
-    if error.code == HTTPStatus.NOT_FOUND:
-        return True
-    raise error
+    done, total = 0, max(0, last - from_seq + 1)
+    async for message in read_through(
+        connection, stream, first=from_seq, last=last, headers_only=True, patience=TIMEOUT
+    ):
+        yield message, parse_provenance(message.headers)
+        done += 1
+        if done % _TICK == 0:
+            tick(done, total)
+    tick(done, done)
 
 
 async def list_sequences(connection: ReconnectingConnection, stream: str, tick: Tick) -> tuple[SequenceSet, int]:
     """The sequences that *stream* holds itself, and its last one: by arithmetic where few are deleted, else by reading it."""
+    state = (await JetStreamAdmin(connection).info(stream, timeout=TIMEOUT))["state"]
     subject = naming.api_subject("STREAM.INFO", stream)
-    info = await connection.request_json(subject, {}, timeout=TIMEOUT)
-    if (error := api_error(info, subject)) is not None:
-        raise error
     with convert_malformed_errors(subject):
-        state = info["state"]
-        last = int(state["last_seq"])
         if not state["messages"]:
-            return SequenceSet(), last
-        deleted = SequenceSet()
+            return SequenceSet(), int(state["last_seq"])
+        if int(state.get("num_deleted") or 0) > _LISTED:
+            sequences = SequenceSet()
+            async for message, _ in read_provenances(connection, stream, int(state["first_seq"]), tick):
+                sequences.add(message.seq)
+            return sequences, int(state["last_seq"])
         if state.get("num_deleted"):
-            if int(state["num_deleted"]) > _LISTED:
-                sequences = SequenceSet()
-                async for message, _ in read_provenances(connection, stream, int(state["first_seq"]), tick):
-                    sequences.add(message.seq)
-                return sequences, last
             state = (await connection.request_json(subject, {"deleted_details": True}, timeout=TIMEOUT))["state"]
-            deleted = SequenceSet((int(seq), int(seq)) for seq in state.get("deleted") or ())
+        deleted = SequenceSet((int(seq), int(seq)) for seq in state.get("deleted") or ())
         last = int(state["last_seq"])
         return SequenceSet([(int(state["first_seq"]), last)]) - deleted, last
 
@@ -201,7 +174,7 @@ class Fetcher:
         self.topology = topology
         self.stream = stream
         self.connections = {
-            part.name: lag.choose_connection_to(connections, part.place) for part in physical_streams(stream)
+            part.name: choose_connection_to(connections, part.place) for part in physical_streams(stream)
         }
         """By the physical stream that is read."""
         self.tick = tick

@@ -8,7 +8,7 @@ other streams hold and a reader has passed is missing; one that a reader holds t
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
@@ -118,6 +118,12 @@ class Replay:
         """Their sequences."""
         return SequenceSet(run for sequences in self.by_holder.values() for run in sequences.runs())
 
+    def exclude(self, passed: SequenceSet, lost: Mapping[str, SequenceSet]) -> Replay:
+        """The same without what is *passed*. What of that is *lost* for good is named, by reason."""
+        fit = {holder: sequences - passed for holder, sequences in self.by_holder.items()}
+        by_holder = {holder: sequences for holder, sequences in fit.items() if sequences}
+        return replace(self, by_holder=by_holder, irreparable={**self.irreparable, **lost})
+
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
         return {
@@ -143,7 +149,7 @@ def find_obstacle(subject: str, headers: Iterable[str]) -> str:
 
 
 class MissingMessage(NamedTuple):
-    """A message that its reader may have lost. They are sorted by when they were written."""
+    """A message that its reader may have lost, where newer ones replace it. They are sorted by when they were written."""
 
     written: float
     origin: str
@@ -151,44 +157,10 @@ class MissingMessage(NamedTuple):
     subject: str
     obstacle: str
     """Why it cannot be put back, whatever else is there; empty if it can."""
-    is_newest: bool = True
-    is_behind: bool = False
-
-
-class ReplayPlanner:
-    """Plans message by message what comes back of what one reader lacks of one origin."""
-
-    def __init__(self, nothing: Replay) -> None:
-        self.replay = nothing
-        """The reader and the origin, with nothing that comes back."""
-        self.ranked: list[MissingMessage] = []
-        """Those of which only the newest of each subject comes back."""
-        self._by_holder = defaultdict[str, SequenceSet](SequenceSet)
-        self._irreparable = defaultdict[str, SequenceSet](SequenceSet)
-
-    def give_up(self, lacks: SequenceSet, reason: str) -> None:
-        """Nothing of *lacks* comes back."""
-        self._irreparable[reason] = lacks
-
-    def take(self, holder: str, message: MissingMessage, *, is_ranked: bool) -> None:
-        """Add a message that *holder* has. Whether one that *is_ranked* comes back is told by `plan`."""
-        if is_ranked:
-            self.ranked.append(message)
-        if message.obstacle and not is_ranked:
-            self._irreparable[message.obstacle].add(message.seq)
-        else:
-            self._by_holder[holder].add(message.seq)
-
-    def drop(self, holder: str, duplicates: SequenceSet) -> None:
-        """Of those that *holder* has, *duplicates* do not come back: the reader has the same under another sequence."""
-        self._by_holder[holder] -= duplicates
-
-    def plan(self, passed: Mapping[str, SequenceSet], lost: Mapping[str, Mapping[str, SequenceSet]]) -> Replay:
-        """What comes back, without what *passed* has by origin; of that, what is *lost* is named, by origin and reason."""
-        origin = self.replay.origin
-        fit = {holder: sequences - passed[origin] for holder, sequences in self._by_holder.items()}
-        by_holder = {holder: sequences for holder, sequences in fit.items() if sequences}
-        return replace(self.replay, by_holder=by_holder, irreparable={**self._irreparable, **lost[origin]})
+    is_newest: bool
+    """Whether its origin has nothing newer on its subject."""
+    is_behind: bool
+    """Whether the reader has an older one of its origin on its subject: no limit has removed this one."""
 
 
 @value_class
@@ -265,18 +237,13 @@ class Tally:
 
 
 @value_class
-class Leftover:
-    """What an interrupted repair has left: a stream, and those that source it."""
+class ContentRepairs:
+    """What is wrong with what streams hold, and what to do about it."""
 
-    stream: str
-    exists: bool
-    readers: tuple[str, ...]
-    is_running: bool
-    """Whether the repair that created it still runs."""
-
-    def as_dict(self) -> dict[str, Json]:
-        """As JSON would have it."""
-        return asdict(self)
+    replays: tuple[Replay, ...] = ()
+    duplicates: tuple[Duplicates, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Streams that could not be read, with the reason."""
 
 
 def _pair_as_dict(pair: DuplicatePair) -> dict[str, Json]:
