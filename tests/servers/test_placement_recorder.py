@@ -16,7 +16,7 @@ from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.servers import placement_recorder
 from vstream.servers.placement_recorder import PlacementRecorder
-from vstream.servers.target_servers import find_lab_target, make_api_target
+from vstream.servers.target_servers import make_api_target, use_lab_target
 
 TOPOLOGY = {
     "version": 1,
@@ -65,7 +65,7 @@ async def test_each_server_records_at_once_what_it_holds_also_the_meta_leader(st
     await start(tmp_path)
     urls = {address.server.name: address.monitor_url for address in list_addresses("moved")}
     assert len(urls) == 3
-    recorder = PlacementRecorder(partial(find_lab_target, "moved"))
+    recorder = PlacementRecorder(partial(use_lab_target, "moved"))
     before = {name: await monitoring.read_meta_log(url) for name, url in urls.items()}
     assert sum(log is not None and log.is_leader for log in before.values()) == 1
     async with asyncio.timeout(30):

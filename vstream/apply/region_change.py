@@ -30,7 +30,7 @@ from vstream.plan.pipeline import require_nothing_else, require_nothing_lost
 from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.scenario.model import ChangeRegion, RegionCommand
-from vstream.servers.find_servers import Servers, find_servers, find_system_endpoints
+from vstream.servers.find_servers import Servers, find_system_endpoints, use_servers
 from vstream.servers.server_plan import ServerPlan, make_server_plan
 from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
@@ -146,7 +146,7 @@ async def change_region(request: RegionRequest, watch: RegionWatch) -> RegionRes
 
 async def _plan(topology: Topology, request: RegionRequest, watch: RegionWatch) -> ServerPlan:
     with watch.show_planning() as show:
-        servers = find_servers(topology, request.lab)
+        servers = use_servers(topology, request.lab)
         return await make_server_plan(topology, servers, request.templates, on_progress=show)
 
 
@@ -160,7 +160,7 @@ async def _prepare_drain(request: RegionRequest, watch: RegionWatch) -> RegionRe
 
 
 async def _prepare_failover(request: RegionRequest, watch: RegionWatch) -> RegionResult:
-    servers = find_servers(request.before.topology, request.lab)
+    servers = use_servers(request.before.topology, request.lab)
     regions = (request.action.region, *request.action.also)
     proof = await prove_dead(request.before.topology, regions, servers)
     watch.on_proof(servers, proof)
@@ -173,7 +173,7 @@ async def _prepare_failover(request: RegionRequest, watch: RegionWatch) -> Regio
 
 async def _prepare_failback(request: RegionRequest, watch: RegionWatch) -> RegionResult:
     before, region = request.before, request.action.region
-    edit, servers = before.take_in(region), find_servers(before.topology, request.lab)
+    edit, servers = before.take_in(region), use_servers(before.topology, request.lab)
     seats = {seat.server.name for seat in edit.topology.all_seats if seat.region == region}
     if servers.lab is None:
         await _require_servers(request, edit, servers)

@@ -18,7 +18,7 @@ from vstream.cli.views.progress import progress_bar
 from vstream.health.doctor.examine import Health
 from vstream.health.pipeline import diagnose
 from vstream.servers.bundles import build_bundle
-from vstream.servers.find_servers import find_servers
+from vstream.servers.find_servers import use_servers
 
 _EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: UNKNOWN}
 
@@ -60,7 +60,7 @@ def command(
         refuse_named(context, "has no effect with --bundle", "output", "files")
         load_late("vstream.cli.doctor_bundle").collect_bundle(loaded, document.text, support, lab, templates, timeout)
         return
-    servers = find_servers(loaded, lab)
+    servers = use_servers(loaded, lab)
     config_files = server_configs.read_configs(loaded, servers, files)
     bundle = build_bundle(loaded, servers, templates)
     with progress_bar() as progress:

@@ -23,7 +23,7 @@ from vstream.jetstream.monitoring import read_raw_answers
 from vstream.lab.state import lab_directory
 from vstream.plan import saved
 from vstream.servers.bundles import build_bundle
-from vstream.servers.find_servers import Servers, find_servers
+from vstream.servers.find_servers import Servers, use_servers
 from vstream.servers.server_plan import make_server_plan
 from vstream.topology.model import Topology
 
@@ -76,7 +76,7 @@ def _gather(
         add(f"{name}.json", lambda: {f"{name}.json": format_json(name, make()) + "\n"})
 
     try:
-        servers = find_servers(topology, lab)
+        servers = use_servers(topology, lab)
     except VstreamError as error:
         problems["servers"] = error.message
     if servers.lab is not None:

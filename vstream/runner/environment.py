@@ -30,9 +30,9 @@ from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import CheckStatus
 from vstream.scenario.model import ChangeRegion, Scenario
 from vstream.servers.bundles import build_bundle, render_lab
-from vstream.servers.find_servers import find_servers
+from vstream.servers.find_servers import use_servers
 from vstream.servers.server_plan import make_server_plan
-from vstream.servers.target_servers import find_lab_target_of
+from vstream.servers.target_servers import use_lab_target_of
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology, VirtualStream
@@ -104,7 +104,7 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
     edit = TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology)
     environment = _build_environment(name, edit, templates)
     report("applying the topology")
-    planned = await make_server_plan(topology, find_servers(topology, name), templates)
+    planned = await make_server_plan(topology, use_servers(topology, name), templates)
     applied, left = (None, None) if planned.plan.blocked else await apply_and_replan(planned, ShippingOptions())
     _require_applied(planned.plan, applied, left)
     report("probing")
@@ -113,7 +113,7 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
 
 
 def _build_environment(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
-    servers = find_servers(edit.topology, name)
+    servers = use_servers(edit.topology, name)
     return Environment(
         lab=name,
         topology=edit.topology,
@@ -186,7 +186,7 @@ async def repair_meta(environment: Environment) -> None:
     topology = environment.topology
     deadline = time.monotonic() + _WORKS
     while True:
-        groups = await rescue_groups(topology, find_servers(topology, environment.lab), is_approved=True)
+        groups = await rescue_groups(topology, use_servers(topology, environment.lab), is_approved=True)
         if choose_rescuable_groups(groups):
             return
         if time.monotonic() > deadline:
@@ -198,7 +198,7 @@ async def repair_meta(environment: Environment) -> None:
 async def resync(environment: Environment) -> None:
     """Do what `vstream repair sources` does. Raises VstreamError if it is not complete."""
     topology = environment.topology
-    target = find_lab_target_of(topology, environment.lab)
+    target = use_lab_target_of(topology, environment.lab)
     result = await refresh_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=RefreshMode.ALL)
     if result.behind:
         raise VstreamError("; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind))

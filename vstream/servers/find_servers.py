@@ -37,11 +37,21 @@ class Servers:
         return f"{topology.name} on {self.description}"
 
 
+def use_servers(topology: Topology, lab_name: str | None) -> Servers:
+    """What `find_servers` finds; monitoring requests to these servers trust their authorities from now on."""
+    servers = find_servers(topology, lab_name)
+    for endpoint in (*servers.endpoints.values(), *servers.given_up.values()):
+        monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)
+    if servers.lab is not None:
+        trust_monitors(list_addresses(servers.lab))
+    return servers
+
+
 def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     """
-    Find the servers of *topology*: those of the lab *lab_name*, else those under `connect`, else its running lab.
+    The servers of *topology*: those of the lab *lab_name*, else those under `connect`, else its running lab.
 
-    Monitoring requests to them trust their authorities from now on. Raises LabError or VstreamError if there are none.
+    Raises LabError or VstreamError if there are none.
     """
     if lab_name is None and any(region.endpoint for region in topology.regions):
         connect = _read_connect(topology, topology.regions)
@@ -52,9 +62,7 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     if is_running(name):
         _check_servers(topology, name)
         seats = {seat.server.name for seat in topology.all_seats}
-        addresses = list_addresses(name)
-        trust_monitors(addresses)
-        leaving = tuple(sorted({address.server.name for address in addresses} - seats))
+        leaving = tuple(sorted({address.server.name for address in list_addresses(name)} - seats))
         return Servers(endpoints=list_endpoints(name), lab=name, description=f"lab {name}", leaving=leaving)
     if lab_name is not None:
         raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --lab {name}` starts it")
@@ -65,12 +73,9 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
 
 
 def _read_connect(topology: Topology, regions: Iterable[Region]) -> dict[str, Endpoint]:
-    """What `connect` says of *regions*, whose monitoring addresses are trusted from now on."""
+    """What `connect` says of *regions*."""
     connect = {region.name: region.endpoint for region in regions if region.endpoint is not None}
-    for region, endpoint in connect.items():
-        connect[region] = _with_secret_files(endpoint, region, topology)
-        monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)
-    return connect
+    return {region: _with_secret_files(endpoint, region, topology) for region, endpoint in connect.items()}
 
 
 def _with_secret_files(endpoint: Endpoint, region: str, topology: Topology) -> Endpoint:

@@ -217,7 +217,7 @@ class TargetServers:
         return self.lab
 
 
-def find_lab_target(name: str) -> TargetServers:
+def use_lab_target(name: str) -> TargetServers:
     """The lab *name*, running or not; its authority is trusted from now on. Raises LabError if there is none."""
     directory, record = find_recorded_lab(name)
     trust_monitors(record.servers)
@@ -231,9 +231,9 @@ def find_lab_target(name: str) -> TargetServers:
     )
 
 
-def find_lab_target_of(topology: Topology, name: str) -> TargetServers:
+def use_lab_target_of(topology: Topology, name: str) -> TargetServers:
     """The lab *name*, which must belong to *topology*. Raises LabError if it does not."""
-    target = find_lab_target(name)
+    target = use_lab_target(name)
     expected = {seat.server.name: seat.region for seat in topology.all_seats}
     if expected != dict(target.servers):
         raise LabError(
@@ -260,14 +260,14 @@ def make_target(topology: Topology, servers: Servers, system_context: str | None
     return (
         make_changing_target(topology, servers, system_context)
         if servers.lab is None
-        else find_lab_target_of(topology, servers.lab)
+        else use_lab_target_of(topology, servers.lab)
     )
 
 
 def make_changing_target(topology: Topology, servers: Servers, system_context: str | None = None) -> TargetServers:
     """The same while *servers* become those of *topology*: a lab may have others yet."""
     if servers.lab is not None:
-        return find_lab_target(servers.lab)
+        return use_lab_target(servers.lab)
     logins = (endpoint.system for endpoint in servers.endpoints.values() if endpoint.system)
     system = next(logins, None) if system_context is None else Endpoint(context=system_context)
     return make_api_target(topology, servers.endpoints, system)

@@ -174,7 +174,7 @@ def _list_states(status: LabStatus) -> dict[str, str]:
     states: dict[str, str] = {}
     if journal is None or not journal.faults:
         return states
-    target = target_servers.find_lab_target(status.name)
+    target = target_servers.use_lab_target(status.name)
     running = {server.name for server in status.servers if server.state is ServerState.RUNNING}
     for fault in journal.faults:
         for server in fault.fault.counted_as_lost:
