@@ -12,15 +12,19 @@ from tests.support.command import vstream
 from tests.support.lost_region import document
 from vstream.apply import region_change
 from vstream.apply.execute import ApplyResult
-from vstream.apply.region_change import RegionResult
+from vstream.apply.pipeline import AppliedPlan
+from vstream.apply.region_change import PlannedChange
 from vstream.cli import apply, region_failback, region_steps, shared_steps
 from vstream.cli.failures import report_failure
 from vstream.errors import LabError, RefusedError, VstreamError
+from vstream.lab import lab
+from vstream.lab.status import LabStatus
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan import pipeline
 from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import UNANSWERED, Blocked, Delete, FieldChange, Plan, Update
 from vstream.plan.risk import Risk
+from vstream.plan.topology_edit import TopologyEdit
 from vstream.render.pipeline import render_bundle
 from vstream.servers.find_servers import Servers
 from vstream.servers.server_plan import ServerPlan
@@ -36,11 +40,12 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
     file.write_text(lost)
     started: list[str] = []
 
-    async def die(_lab: str, topology: Topology, *_: object) -> None:
+    async def die(_lab: str, topology: Topology, *_: object, **__: object) -> None:
         started.extend(region.name for region in topology.regions)
         raise LabError("killed")
 
-    monkeypatch.setattr(region_change, "start_missing_servers", die)
+    monkeypatch.setattr(lab, "up", die)
+    stopped = LabStatus(name="lost", topology="lost", directory=tmp_path, servers=(), links=None)
     plans = [_plan_deletion("foo"), _plan_deletion("prices"), _plan_deletion("prices")]
 
     async def plan(*_: object, **__: object) -> ServerPlan:
@@ -50,7 +55,7 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
         region_change, "use_servers", lambda *_: Servers(endpoints={}, lab="lost", description="lab lost")
     )
     monkeypatch.setattr(region_change, "make_server_plan", plan)
-    monkeypatch.setattr(region_change, "_list_running", lambda *_: set())
+    monkeypatch.setattr(region_change, "read_lab_status", lambda *_: stopped)
     # What is refused is refused before a server starts.
     for error, problem in ((RefusedError, "foo-read-east"), (LabError, "killed"), (LabError, "killed")):
         with pytest.raises(error, match=problem):
@@ -79,9 +84,8 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
         pipeline.require_nothing_else(plan)
     assert report_failure(caught.value) == 3
     for blocked, code in ((silent,), 3), ((silent, replace(silent, name="bar", reason="it is sealed")), 1):
-        refused = RegionResult(planned=_as_server_plan(replace(plan, blocked=blocked)))
         with pytest.raises(typer.Exit) as ended:
-            region_steps.report_end_or_exit(refused, "in again")
+            region_steps.report_end_or_exit(_as_change(replace(plan, blocked=blocked)), "in again")
         assert ended.value.exit_code == code
     planned = _as_server_plan(plan)
 
@@ -93,8 +97,8 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
         apply.command(tmp_path / "lost.yaml")
     assert ended.value.exit_code == 3
     with pytest.raises(typer.Exit) as ended:
-        shared_steps.exit_unless_done(ApplyResult(done=()), plan)
-    shared_steps.report_applied(planned, ApplyResult(done=()), plan, is_verbose=False)
+        shared_steps.exit_unless_done(_as_applied(plan))
+    shared_steps.report_applied(_as_applied(plan), is_verbose=False)
     assert (ended.value.exit_code, "differ" in capsys.readouterr().err) == (3, False)
     with pytest.raises(RefusedError):
         pipeline.require_nothing_else(
@@ -112,6 +116,15 @@ def test_what_left_the_topology_is_not_deleted_when_a_region_rests_or_returns() 
 def _as_server_plan(plan: Plan) -> ServerPlan:
     request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
     return ServerPlan(servers=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
+
+
+def _as_applied(left: Plan) -> AppliedPlan:
+    return AppliedPlan(planned=_as_server_plan(left), result=ApplyResult(done=()), left=left)
+
+
+def _as_change(plan: Plan) -> PlannedChange:
+    edit = TopologyEdit(file="lost.yaml", text="", topology=TOPOLOGY)
+    return PlannedChange(edit=edit, planned=_as_server_plan(plan), report=None)
 
 
 def _plan_deletion(virtual: str) -> Plan:
@@ -140,5 +153,5 @@ def test_only_sources_that_died_with_the_region_are_dropped() -> None:
 def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded() -> None:
     plan = Plan(topology="lost", observed="", unread_servers=("east-1",), rule_count=1)
     with pytest.raises(typer.Exit) as ended:
-        region_steps.report_end_or_exit(RegionResult(planned=_as_server_plan(plan), left=plan), "in again")
+        region_steps.report_end_or_exit(replace(_as_change(plan), applied=_as_applied(plan)), "in again")
     assert ended.value.exit_code == 3

@@ -340,9 +340,9 @@ class _PlanRun:
             if not (isinstance(change, Update) and change.needs_only_note):
                 await _send_change(change, config, self._streams)
             is_sent = True
-            if isinstance(change, Update) and change.given_up:
+            if isinstance(change, Update) and change.dead_sources:
                 # Only now does it take nothing more from there.
-                reader, ends = change.config.name, change.given_up
+                reader, ends = change.config.name, change.dead_sources
                 last_seqs = await _retry(lambda: self._positions.last_taken(reader, ends))
                 noted = with_recorded_positions(change.config, last_seqs, UNTIL_KEY)
                 await _send_change(change, noted, self._streams)
@@ -366,7 +366,7 @@ class _PlanRun:
                 )
             case Update(handover=Handover.SOURCE, config=config):
                 return with_start_sequences(config, await self._positions.start_sequences(config.name))
-            case Update(given_up=ends, config=config):
+            case Update(dead_sources=ends, config=config):
                 if (created := self._created.get(config.name)) is not None:
                     config = start_sequence.preserve_start_sequences(config, created)
                 # Whatever ends this run, the next one measures what is not noted.
@@ -409,8 +409,8 @@ async def _send_change(change: Change, config: StreamConfig | ConsumerConfig, st
     try:
         await _retry(lambda: _send_once(change, config, streams), is_repeatable=not is_delete)
     except ServerError as failure:
-        gone = {error_codes.STREAM_NOT_FOUND, error_codes.CONSUMER_NOT_FOUND}
-        if not is_delete or failure.err_code not in gone:
+        not_found = {error_codes.STREAM_NOT_FOUND, error_codes.CONSUMER_NOT_FOUND}
+        if not is_delete or failure.err_code not in not_found:
             raise  # else somebody was faster: it is as the plan wants it
 
 

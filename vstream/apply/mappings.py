@@ -31,8 +31,8 @@ class LabMappings:
     async def ensure_loaded(self) -> None:
         """See MappingAdmin."""
         outcome = await lab.reload_mappings(self._name, self._bundle)
-        gone = {address.server.name for address in list_addresses(self._name) if address.region in self._lost}
-        refused = {server: reason for server, reason in outcome.refused.items() if server not in gone}
+        lost_servers = {address.server.name for address in list_addresses(self._name) if address.region in self._lost}
+        refused = {server: reason for server, reason in outcome.refused.items() if server not in lost_servers}
         if refused:
             reasons = "; ".join(f"{server}: {reason}" for server, reason in sorted(refused.items()))
             raise LabError(f"the mappings were not loaded on every server: {reasons}")

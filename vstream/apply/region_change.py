@@ -6,22 +6,28 @@ A change of a whole region, from the topology file to readers that source again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-from vstream.apply.execute import GATE_TIMEOUT, WITHOUT_WATCH, ApplyResult, ApplyWatch
-from vstream.apply.pipeline import apply_and_replan, prove_dead, refresh_silent_readers, start_missing_servers
+from vstream.apply.execute import GATE_TIMEOUT, WITHOUT_WATCH, ApplyWatch
+from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError
 from vstream.health.live.drain import Emptiness, wait_until_region_empty
+from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
+from vstream.lab import lab
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.status import read_lab_status
 from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import (
-    DeathProof,
+    PEER_TIMEOUT,
+    DeathReport,
     DeathVerdict,
+    ask_witnesses,
     remove_peers,
     require_empty,
     wait_for_members,
@@ -30,6 +36,7 @@ from vstream.plan.pipeline import require_nothing_else, require_nothing_lost
 from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.scenario.model import ChangeRegion, RegionCommand
+from vstream.servers.bundles import render_lab
 from vstream.servers.find_servers import Servers, find_system_endpoints, use_servers
 from vstream.servers.server_plan import ServerPlan, make_server_plan
 from vstream.servers.target_servers import make_target
@@ -38,6 +45,8 @@ from vstream.value_class import value_class
 
 LOOK = 5.0
 """Seconds in which what is drained shows that nothing more comes."""
+_REFRESH_TIMEOUT = 120.0
+"""Seconds that readers get to source again."""
 
 
 def _show_nothing() -> AbstractContextManager[Callable[[object], None]]:
@@ -66,40 +75,58 @@ class RegionRequest:
 
 
 @value_class
-class RegionResult:
-    """How far a change of a region has come."""
+class MaybeAlive:
+    """A region that is to be given up, and may be alive: nothing is planned, and nothing was changed."""
 
-    proof: DeathProof | None = None
-    """What was heard of a region that is to be given up."""
-    edit: TopologyEdit | None = None
-    """What the file is to say; None where the region may be alive, or its servers do not run yet."""
-    homes: Mapping[str, str] = field(default_factory=dict)
-    """The new homes of streams that were at home in it."""
-    planned: ServerPlan | None = None
-    """What is to be changed; None as above."""
-    applied: ApplyResult | None = None
-    """What was changed; None where nothing was."""
-    left: Plan | None = None
-    """What is left to change after that; None where nothing was changed, or apply was stopped."""
+    report: DeathReport
+
+
+@value_class
+class NotStarted:
+    """A region that is to come back, and whose servers a lab starts with approval only: nothing is planned before."""
+
+
+@value_class
+class PlannedChange:
+    """A change of a region that is planned, and how far it has come."""
+
+    edit: TopologyEdit
+    """What the file is to say."""
+    planned: ServerPlan
+    report: DeathReport | None
+    """What was heard of regions that are given up; None where none is."""
+    applied: AppliedPlan | None = None
+    """What was done; None where nothing was: for want of approval, or because something is blocked."""
     members: tuple[str, ...] = ()
     """Dead servers that the meta group still counts, since nobody knows its system account."""
     emptiness: Emptiness | None = None
     """Whether a region that is drained can be stopped; None where it is not drained."""
 
     @property
+    def homes(self) -> Mapping[str, str]:
+        """The new homes of streams that were at home in what is given up."""
+        regions = () if self.report is None else self.report.regions
+        lost_regions = [lost for lost in self.edit.topology.lost if lost.name in regions]
+        return {stream: home for lost in lost_regions for stream, home in lost.homes.items()}
+
+    @property
     def is_done(self) -> bool:
         """Whether all that was planned was done."""
-        return self.left is not None and self.left.is_empty
+        return self.applied is not None and self.applied.is_done
+
+
+RegionResult: TypeAlias = MaybeAlive | NotStarted | PlannedChange
+"""How far a change of a region has come."""
 
 
 @value_class
 class RegionWatch:
     """Who is told what happens."""
 
-    on_proof: Callable[[Servers, DeathProof], None] = lambda _servers, _proof: None
-    on_plan: Callable[[ServerPlan, RegionResult], Awaitable[None]] | None = None
-    """Awaited with the plan and what led to it, before anything is changed."""
-    on_applied: Callable[[ServerPlan, ApplyResult, Plan | None], None] = lambda _planned, _applied, _left: None
+    on_report: Callable[[Servers, DeathReport], None] = lambda _servers, _report: None
+    on_plan: Callable[[PlannedChange], None] = lambda _change: None
+    """Told what is planned, before anything is changed."""
+    on_applied: Callable[[AppliedPlan], None] = lambda _applied: None
     """Told what was done and what is left, before readers resume."""
     on_behind: Callable[[tuple[str, ...]], None] = lambda _streams: None
     """Told which read streams will source again later."""
@@ -115,33 +142,35 @@ async def change_region(request: RegionRequest, watch: RegionWatch) -> RegionRes
     Nothing is changed without approval, or where the region may be alive or something is blocked. Stopped anywhere, it can
     be asked for again. Raises VstreamError, for example RefusedError where the plan loses what nobody has given up.
     """
-    action = request.action
-    match action.command:
+    command = request.action.command
+    report: DeathReport | None = None
+    match command:
         case RegionCommand.DRAIN | RegionCommand.UNDO_DRAIN:
-            result = await _prepare_drain(request, watch)
+            edit = await _drain(request, watch)
         case RegionCommand.FAILOVER:
-            result = await _prepare_failover(request, watch)
+            servers = use_servers(request.before.topology, request.lab)
+            report = await _ask_whether_dead(request, servers)
+            watch.on_report(servers, report)
+            if not _is_accepted(report, request):
+                return MaybeAlive(report=report)
+            edit = await give_up(request.before, report.regions, servers.endpoints)
         case RegionCommand.FAILBACK:
-            result = await _prepare_failback(request, watch)
-    edit = result.edit
-    if edit is None:
-        return result
-    topology = edit.topology
-    planned = await _plan(topology, request, watch)
-    result = replace(result, planned=planned)
-    if watch.on_plan is not None:
-        await watch.on_plan(planned, result)
-    require_nothing_lost(planned.plan, topology)
-    if request.is_approved and not planned.plan.blocked:
+            edit = request.before.take_in(request.action.region)
+            if not await _has_servers(edit, request, watch):
+                return NotStarted()
+    change = PlannedChange(edit=edit, planned=await _plan(edit.topology, request, watch), report=report)
+    watch.on_plan(change)
+    plan = change.planned.plan
+    require_nothing_lost(plan, edit.topology)
+    if request.is_approved and not plan.blocked:
         if request.writes_file:
             edit.save()
-        result = await _apply(result, planned, request, watch)
-    if result.is_done and action.command is RegionCommand.FAILOVER:
-        members = await _remove_from_meta_group(planned, (action.region, *action.also))
-        result = replace(result, members=members)
-    if action.command is RegionCommand.DRAIN and (result.is_done or (result.applied is None and planned.plan.is_empty)):
-        result = replace(result, emptiness=await _look_whether_empty(result, planned, request))
-    return result
+        change = replace(change, applied=await _apply(change.planned, request, watch))
+    if command is RegionCommand.FAILOVER and change.is_done:
+        change = replace(change, members=await _remove_from_meta_group(change))
+    if command is RegionCommand.DRAIN and (change.is_done or (change.applied is None and plan.is_empty)):
+        change = replace(change, emptiness=await _look_whether_empty(change, request))
+    return change
 
 
 async def _plan(topology: Topology, request: RegionRequest, watch: RegionWatch) -> ServerPlan:
@@ -150,54 +179,61 @@ async def _plan(topology: Topology, request: RegionRequest, watch: RegionWatch) 
         return await make_server_plan(topology, servers, request.templates, on_progress=show)
 
 
-async def _prepare_drain(request: RegionRequest, watch: RegionWatch) -> RegionResult:
+async def _drain(request: RegionRequest, watch: RegionWatch) -> TopologyEdit:
+    """The file with the region drained, or not any more. Raises VstreamError if anything else would change with that."""
     before, region = request.before, request.action.region
     is_undone = request.action.command is RegionCommand.UNDO_DRAIN
     edit = before.undo_drain(region) if is_undone else before.drain(region, request.taker)
     if edit.topology is not before.topology:  # else an earlier run has begun it
         require_nothing_else((await _plan(before.topology, request, watch)).plan)
-    return RegionResult(edit=edit)
+    return edit
 
 
-async def _prepare_failover(request: RegionRequest, watch: RegionWatch) -> RegionResult:
-    servers = use_servers(request.before.topology, request.lab)
-    regions = (request.action.region, *request.action.also)
-    proof = await prove_dead(request.before.topology, regions, servers)
-    watch.on_proof(servers, proof)
-    accepted = {DeathVerdict.DEAD, DeathVerdict.UNKNOWN} if request.is_declared_dead else {DeathVerdict.DEAD}
-    if proof.verdict not in accepted:
-        return RegionResult(proof=proof)
-    edit, homes = await give_up(request.before, regions, servers.endpoints)
-    return RegionResult(proof=proof, edit=edit, homes=homes)
+async def _ask_whether_dead(request: RegionRequest, servers: Servers) -> DeathReport:
+    """What everybody else knows of the regions that are to be given up. Raises RefusedError if there is nobody."""
+    topology, regions = request.before.topology, (request.action.region, *request.action.also)
+    witnesses = [candidate.name for candidate in topology.regions if candidate.name not in regions]
+    if not witnesses:
+        raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
+    system = find_system_endpoints(servers, witnesses)
+    return await ask_witnesses(topology, regions, {**servers.endpoints, **servers.lost}, witnesses, system)
 
 
-async def _prepare_failback(request: RegionRequest, watch: RegionWatch) -> RegionResult:
-    before, region = request.before, request.action.region
-    edit, servers = before.take_in(region), use_servers(before.topology, request.lab)
-    seats = {seat.server.name for seat in edit.topology.all_seats if seat.region == region}
+def _is_accepted(report: DeathReport, request: RegionRequest) -> bool:
+    """Whether what *report* says is enough to give the regions up."""
+    if report.verdict is DeathVerdict.UNKNOWN:
+        return request.is_declared_dead
+    return report.verdict is DeathVerdict.DEAD
+
+
+async def _has_servers(edit: TopologyEdit, request: RegionRequest, watch: RegionWatch) -> bool:
+    """
+    Whether the region that comes back has servers: a lab starts them, with approval.
+
+    Raises VstreamError where the region's servers do not run, come with streams on their disks, or are not let in.
+    """
+    before, servers = request.before, use_servers(request.before.topology, request.lab)
     if servers.lab is None:
         await _require_servers(request, edit, servers)
-    elif request.is_approved:
-        if not _list_running(servers.lab, seats):
-            require_nothing_lost((await _plan(before.topology, request, watch)).plan, before.topology)
-        # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
-        # not be let in yet.
-        with watch.show_starting() as show:
-            await start_missing_servers(servers.lab, edit.topology, request.templates, show)
-    elif _list_running(servers.lab, seats) != seats:
-        return RegionResult()
-    return RegionResult(edit=edit)
-
-
-def _list_running(lab_name: str, seats: set[str]) -> set[str]:
-    """Those of *seats* that run in the lab."""
-    return seats & {server.name for server in read_lab_status(lab_name).servers if server.pid}
+        return True
+    seats = {seat.server.name for seat in edit.topology.all_seats if seat.region == request.action.region}
+    running = seats & {server.name for server in read_lab_status(servers.lab).servers if server.pid}
+    if not request.is_approved:
+        return running == seats
+    if not running:
+        require_nothing_lost((await _plan(before.topology, request, watch)).plan, before.topology)
+    # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
+    # not be let in yet.
+    render = partial(render_lab, servers.lab, edit.topology, request.templates)
+    with watch.show_starting() as show:
+        await lab.up(servers.lab, edit.topology, render, on_progress=show, timeout=PEER_TIMEOUT)
+    return True
 
 
 async def _require_servers(request: RegionRequest, edit: TopologyEdit, servers: Servers) -> None:
     """The region's servers must run, with empty disks if they come now, and be let in by the others."""
     region = request.action.region
-    endpoints = {**servers.endpoints, **servers.given_up}
+    endpoints = {**servers.endpoints, **servers.lost}
     endpoint = endpoints.get(region)
     if endpoint is None:
         raise RefusedError(f"no address is known for region `{region}`", hint=f"add `{region}` to `connect`")
@@ -208,35 +244,44 @@ async def _require_servers(request: RegionRequest, edit: TopologyEdit, servers: 
         await wait_for_members(edit.topology.server_names_in(region), monitors)
 
 
-async def _apply(result: RegionResult, planned: ServerPlan, request: RegionRequest, watch: RegionWatch) -> RegionResult:
+async def _apply(planned: ServerPlan, request: RegionRequest, watch: RegionWatch) -> AppliedPlan:
     with watch.show_applying(planned.plan) as shown:
         apply_watch = replace(shown, gate_timeout=request.gate_timeout)
-        applied, left = await apply_and_replan(planned, request.shipping, watch=apply_watch)
-    watch.on_applied(planned, applied, left)
-    result = replace(result, applied=applied, left=left)
-    if result.is_done and (behind := await refresh_silent_readers(planned.request.topology, planned.servers)):
+        applied = await apply_and_replan(planned, request.shipping, watch=apply_watch)
+    watch.on_applied(applied)
+    if applied.is_done and (behind := await _refresh_silent_readers(planned)):
         watch.on_behind(behind)
-    return result
+    return applied
 
 
-async def _remove_from_meta_group(planned: ServerPlan, regions: Sequence[str]) -> tuple[str, ...]:
-    """Their servers have no vote any more. Returns those that nobody could take it from. A lab's are gone by now."""
-    if planned.servers.lab is not None:
-        return ()
+async def _refresh_silent_readers(planned: ServerPlan) -> tuple[str, ...]:
+    """Make read streams that stand still source again at once. Returns those that will do so later."""
     topology = planned.request.topology
-    names = tuple(server for region in regions for server in topology.server_names_in(region))
-    if system := find_system_endpoints(planned.servers, [living.name for living in topology.regions]):
+    target = make_target(topology, planned.servers)
+    result = await refresh_readers(topology, target, timeout=_REFRESH_TIMEOUT, mode=RefreshMode.SILENT)
+    return tuple(stream.stream for stream in result.silent)
+
+
+async def _remove_from_meta_group(change: PlannedChange) -> tuple[str, ...]:
+    """What was given up has no vote any more. Returns the servers that nobody could take it from. A lab's have none by now."""
+    servers, topology = change.planned.servers, change.edit.topology
+    if servers.lab is not None or change.report is None:
+        return ()
+    names = tuple(server for region in change.report.regions for server in topology.server_names_in(region))
+    if system := find_system_endpoints(servers, [living.name for living in topology.regions]):
         await remove_peers(system, names)
         return ()
     return names
 
 
-async def _look_whether_empty(result: RegionResult, planned: ServerPlan, request: RegionRequest) -> Emptiness:
+async def _look_whether_empty(change: PlannedChange, request: RegionRequest) -> Emptiness:
     """Whether the region that is drained can be stopped: what others lack, and what nobody knows."""
-    topology, region, is_moving = planned.request.topology, request.action.region, request.is_approved
-    target, within = make_target(topology, planned.servers), request.gate_timeout if is_moving else LOOK
-    seen = await wait_until_region_empty(topology, target, region, within=within, moves_leaders=is_moving)
-    if unread := (result.left or planned.plan).unknown_servers:
-        rules = f"whether the rules that lead publishes away from {region} are loaded on {', '.join(unread)}"
+    planned, region, is_moving = change.planned, request.action.region, request.is_approved
+    target, within = make_target(change.edit.topology, planned.servers), request.gate_timeout if is_moving else LOOK
+    seen = await wait_until_region_empty(change.edit.topology, target, region, within=within, moves_leaders=is_moving)
+    plan = planned.plan if change.applied is None else change.applied.left
+    if plan is not None and plan.are_rules_unknown:
+        servers = ", ".join(plan.unread_servers)
+        rules = f"whether the rules that lead publishes away from {region} are loaded on {servers}"
         seen = replace(seen, unknown=(*seen.unknown, rules))
     return seen

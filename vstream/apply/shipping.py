@@ -62,7 +62,7 @@ def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: ShippingOp
         # What is wrong with it is said before anything is done.
         fill_in(shipping.command, servers[0], Path("directory"))
     names = {server.server.name for server in servers if not server.is_hub}
-    if shipping.command is not None and names <= {*plan.unknown_servers}:
+    if shipping.command is not None and plan.are_rules_unknown and names <= {*plan.unread_servers}:
         raise VstreamError(
             "nobody could read what servers have loaded, so nothing would be shipped",
             hint="list the `monitor` of every server under `connect`, or apply without `--ship-with`",

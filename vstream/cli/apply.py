@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from vstream.apply.execute import GATE_TIMEOUT, ApplyResult
-from vstream.apply.pipeline import apply_and_replan
+from vstream.apply.execute import GATE_TIMEOUT
+from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
@@ -88,7 +88,7 @@ def command(
     console.print_lines(plan_view.render_plan(plan, is_verbose=verbose))
     if plan.blocked:
         console.print_problem("Nothing was changed: resolve what is blocked first.")
-        raise typer.Exit(NO if plan.is_refused else UNKNOWN)
+        raise typer.Exit(NO if plan.refused else UNKNOWN)
     if not plan.has_work:
         _exit_if_unknown(plan, file)
         return
@@ -98,10 +98,9 @@ def command(
         # Nobody knows how long the question was on the screen.
         require_same(run(make_plan(planned.request)), plan)
     shipping = ShippingOptions(command=ship_with, loaded_timeout=loaded_timeout)
-    applied, left = run(_apply(planned, gate_timeout, shipping))
-    report_applied(planned, applied, left, is_verbose=verbose)
-    exit_unless_done(applied, left)
-    _exit_if_unknown(left or plan, file)
+    applied = run(_apply(planned, gate_timeout, shipping))
+    report_applied(applied, is_verbose=verbose)
+    _exit_if_unknown(exit_unless_done(applied), file)
 
 
 async def _plan(
@@ -146,14 +145,12 @@ def _confirm_or_exit() -> None:
 
 def _exit_if_unknown(plan: Plan, file: str) -> None:
     """Say what nobody could check, and end with 3: it may be that nothing works."""
-    if not plan.unknown_servers:
+    if not plan.are_rules_unknown:
         return
     console.print_lines(view.describe_unknown_rules(plan, file))
     raise typer.Exit(UNKNOWN)
 
 
-async def _apply(
-    planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions
-) -> tuple[ApplyResult, Plan | None]:
+async def _apply(planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions) -> AppliedPlan:
     with show_changes(planned.plan) as watch:
         return await apply_and_replan(planned, shipping, watch=replace(watch, gate_timeout=gate_timeout))

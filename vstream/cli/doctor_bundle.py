@@ -93,8 +93,8 @@ def _gather(
         answers, silent = run(read_raw_answers(servers.endpoints, timeout=timeout))
         files |= {f"servers/{name}.json": json.dumps(answer, indent=1) + "\n" for name, answer in answers.items()}
         problems |= silent
-    # Also of servers that are not used: those of `connect` while a lab is, and of regions that were given up.
-    endpoints = [*servers.endpoints.values(), *servers.given_up.values()]
+    # Also of servers that are not used: those of `connect` while a lab is, and of lost regions.
+    endpoints = [*servers.endpoints.values(), *servers.lost.values()]
     endpoints += [region.endpoint for region in topology.regions if region.endpoint]
     return files, problems, find_secrets(endpoints, secret_texts)
 

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.region_change import LOOK, RegionRequest, RegionResult
+from vstream.apply.region_change import LOOK, PlannedChange, RegionRequest
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
@@ -67,7 +67,9 @@ def command(
             shipping=ShippingOptions(command=ship_with),
             gate_timeout=gate_timeout,
         )
-        _report_region(request, carry_out_change(request, is_json=is_json), is_json=is_json)
+        change = carry_out_change(request, is_json=is_json)
+        assert isinstance(change, PlannedChange)
+        _report_region(request, change, is_json=is_json)
         return
     if target not in [seat.server.name for seat in current.all_seats]:
         raise UnknownNameError(f"there is no region or server `{target}`", hint=f"there are {', '.join(names)}")
@@ -79,20 +81,17 @@ def command(
     _end(target, seen, None, is_json=is_json, is_done=yes, servers=[target])
 
 
-def _report_region(request: RegionRequest, result: RegionResult, *, is_json: bool) -> None:
-    region, topology = request.action.region, request.before.topology
-    if result.emptiness is not None:
+def _report_region(request: RegionRequest, change: PlannedChange, *, is_json: bool) -> None:
+    region, topology, planned = request.action.region, request.before.topology, change.planned
+    if change.emptiness is not None:
         servers = [seat.server.name for seat in topology.all_seats if seat.region == region]
-        _end(region, result.emptiness, result.planned, is_json=is_json, is_done=result.is_done, servers=servers)
+        _end(region, change.emptiness, planned, is_json=is_json, is_done=change.is_done, servers=servers)
     is_undone = request.action.command is RegionCommand.UNDO_DRAIN
     reason = f"{region} is not drained: it is not safe to stop"
     if is_json:
-        seen, plan = (
-            None if is_undone else Emptiness(missing=(reason,)),
-            result.planned.plan if result.planned else None,
-        )
-        print_json("drain", view.drain_as_dict(region, seen, plan, is_done=result.is_done))
-    report_end_or_exit(result, f"Region {region} takes publishes again. {request.before.file} says so: commit it.")
+        seen = None if is_undone else Emptiness(missing=(reason,))
+        print_json("drain", view.drain_as_dict(region, seen, planned.plan, is_done=change.is_done))
+    report_end_or_exit(change, f"Region {region} takes publishes again. {request.before.file} says so: commit it.")
     if not is_undone:
         console.print_problem(f"{reason}.")
         raise typer.Exit(NO)

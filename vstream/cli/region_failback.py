@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.region_change import RegionRequest
+from vstream.apply.region_change import NotStarted, PlannedChange, RegionRequest
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.region_steps import carry_out_change, load_edit, report_end_or_exit
@@ -47,7 +47,8 @@ def command(
     result = carry_out_change(request, is_json=output == "json")
     if output == "json":
         print_json("failback", view.as_dict(result, (region,)))
-    if result.edit is None:
+    if isinstance(result, NotStarted):
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
         return
+    assert isinstance(result, PlannedChange)
     report_end_or_exit(result, f"Region {region} is in again. {topology} says so: commit it.")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.region_change import RegionRequest
+from vstream.apply.region_change import MaybeAlive, PlannedChange, RegionRequest
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.exit_codes import NO, UNKNOWN
@@ -61,12 +61,13 @@ def command(
     result = carry_out_change(request, is_json=output == "json")
     if output == "json":
         print_json("failover", view.as_dict(result, regions))
-    if result.edit is None:
-        is_alive = result.proof is not None and result.proof.verdict is DeathVerdict.ALIVE
+    if isinstance(result, MaybeAlive):
+        is_alive = result.report.verdict is DeathVerdict.ALIVE
         if output != "json" and not is_alive:
             console.print_note(
                 "Pass `--declare-dead` if you know it, and `--also REGION` for each region that is dead, too. "
                 "Nothing was changed."
             )
         raise typer.Exit(NO if is_alive else UNKNOWN)
+    assert isinstance(result, PlannedChange)
     report_end_or_exit(result, f"Given up: {', '.join(regions)}. {topology} says so: commit it.")

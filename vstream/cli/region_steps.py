@@ -7,8 +7,8 @@ from pathlib import Path
 
 import typer
 
-from vstream.apply.execute import ApplyResult
-from vstream.apply.region_change import RegionRequest, RegionResult, RegionWatch, change_region
+from vstream.apply.pipeline import AppliedPlan
+from vstream.apply.region_change import PlannedChange, RegionRequest, RegionResult, RegionWatch, change_region
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
@@ -18,19 +18,17 @@ from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
 from vstream.cli.views.progress import show_readiness, show_steps
-from vstream.plan.live.witnesses import DeathProof
-from vstream.plan.plan import Plan
+from vstream.plan.live.witnesses import DeathReport
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.scenario.model import RegionCommand
 from vstream.servers.find_servers import Servers
-from vstream.servers.server_plan import ServerPlan
 from vstream.topology.bundle import loaded_path
 
 
 def carry_out_change(request: RegionRequest, *, is_json: bool) -> RegionResult:
     """Do what *request* says; unless *is_json*, show what is heard, planned and done."""
     result = run(change_region(request, _make_watch(request, is_json=is_json)))
-    if result.members:
+    if isinstance(result, PlannedChange) and result.members:
         console.print_note(f"Have the meta group forget {', '.join(result.members)}, with the system account:")
         console.print_note("nats server cluster peer-remove SERVER")
     return result
@@ -40,31 +38,32 @@ def _make_watch(request: RegionRequest, *, is_json: bool) -> RegionWatch:
     before = request.before.topology
     is_drain = request.action.command in {RegionCommand.DRAIN, RegionCommand.UNDO_DRAIN}
 
-    def show_proof(servers: Servers, proof: DeathProof) -> None:
+    def show_report(servers: Servers, report: DeathReport) -> None:
         if not is_json:
             console.print_note(servers.describe_with(before))
-            console.print_lines(view.describe_proof(proof))
+            console.print_lines(view.describe_report(report))
 
-    async def show_plan(planned: ServerPlan, result: RegionResult) -> None:
+    def show_plan(change: PlannedChange) -> None:
         if is_json:
             return
+        planned = change.planned
         if is_drain:
             console.print_note(planned.servers.describe_with(before))
         console.print_lines(
-            (*view.describe_homes(result.homes), *plan_view.render_plan(planned.plan, names_options=False))
+            (*view.describe_homes(change.homes), *plan_view.render_plan(planned.plan, names_options=False))
         )
 
-    def show_applied(planned: ServerPlan, applied: ApplyResult, left: Plan | None) -> None:
+    def show_applied(applied: AppliedPlan) -> None:
         if is_json:
-            _note_incomplete(planned, applied, left)
+            _note_incomplete(applied)
         else:
-            report_applied(planned, applied, left, is_verbose=False)
+            report_applied(applied, is_verbose=False)
 
     def note_behind(streams: tuple[str, ...]) -> None:
         console.print_note(f"{', '.join(streams)} will source again later: `vstream repair sources` says when.")
 
     return RegionWatch(
-        on_proof=show_proof,
+        on_report=show_report,
         on_plan=show_plan,
         on_applied=show_applied,
         on_behind=note_behind,
@@ -74,13 +73,13 @@ def _make_watch(request: RegionRequest, *, is_json: bool) -> RegionWatch:
     )
 
 
-def _note_incomplete(planned: ServerPlan, applied: ApplyResult, left: Plan | None) -> None:
+def _note_incomplete(applied: AppliedPlan) -> None:
     """Say beside the JSON what was not done."""
-    if left is None or not left.is_empty:
-        for line in apply_view.render_applied(applied, loaded_path(planned.request.topology)):
+    if not applied.is_done:
+        for line in apply_view.render_applied(applied.result, loaded_path(applied.planned.request.topology)):
             console.print_note(line.plain)
-    if applied.failure is not None:
-        console.print_error(applied.failure)
+    if applied.result.failure is not None:
+        console.print_error(applied.result.failure)
 
 
 def load_edit(file: Path) -> TopologyEdit:
@@ -90,20 +89,18 @@ def load_edit(file: Path) -> TopologyEdit:
     return TopologyEdit(file=str(file), text=text, original=text, topology=topology, overlays=options.read_overlays())
 
 
-def report_end_or_exit(result: RegionResult, success: str) -> None:
+def report_end_or_exit(change: PlannedChange, success: str) -> None:
     """Say what was changed. Exits with 1 if something is refused or left to do, and with 3 where nobody knows."""
-    assert result.planned is not None
-    if result.applied is not None:
-        exit_unless_done(result.applied, result.left)
-    topology, plan = result.planned.request.topology, result.planned.plan
-    if result.left is not None:
-        if result.left.unknown_servers:
-            for line in apply_view.describe_unknown_rules(result.left, loaded_path(topology)):
+    plan = change.planned.plan
+    if change.applied is not None:
+        left = exit_unless_done(change.applied)
+        if left.are_rules_unknown:
+            for line in apply_view.describe_unknown_rules(left, loaded_path(change.edit.topology)):
                 console.print_note(line.plain)
             raise typer.Exit(UNKNOWN)
         console.print_note(success, style="bold green")
-        return
-    if plan.blocked:
+    elif plan.blocked:
         console.print_problem("Nothing was changed: resolve what is blocked first.")
-        raise typer.Exit(NO if plan.is_refused else UNKNOWN)
-    console.print_note("Nothing was changed: pass `--yes` to do it.")
+        raise typer.Exit(NO if plan.refused else UNKNOWN)
+    else:
+        console.print_note("Nothing was changed: pass `--yes` to do it.")

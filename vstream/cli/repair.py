@@ -175,10 +175,10 @@ def repair_meta(
 def _refresh(topology: Topology, servers: Servers, groups: Sequence[MetaGroup]) -> None:
     """Make every read stream source again; a region that died as a whole has write streams that nobody leads."""
     dead = {server for group in groups for server in group.dead}
-    gone = [region.name for region in topology.regions if {server.name for server in region.servers} <= dead]
-    if gone:
-        command = " --also ".join(gone)
-        console.print_note(f"Dead: {', '.join(gone)}. Go on with `vstream region failover {command}`.")
+    dead_regions = [region.name for region in topology.regions if {server.name for server in region.servers} <= dead]
+    if dead_regions:
+        command = " --also ".join(dead_regions)
+        console.print_note(f"Dead: {', '.join(dead_regions)}. Go on with `vstream region failover {command}`.")
         return
     try:
         target = make_target(topology, servers)

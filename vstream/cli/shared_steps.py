@@ -8,7 +8,8 @@ from pathlib import Path
 
 import typer
 
-from vstream.apply.execute import ApplyResult, ApplyWatch
+from vstream.apply.execute import ApplyWatch
+from vstream.apply.pipeline import AppliedPlan
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.views import apply as view
 from vstream.cli.views import console
@@ -49,35 +50,39 @@ def show_changes(plan: Plan) -> Iterator[ApplyWatch]:
         )
 
 
-def report_applied(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
+def report_applied(applied: AppliedPlan, *, is_verbose: bool) -> None:
     """Say what was done and what is left."""
-    console.print_lines(view.render_applied(applied, loaded_path(planned.request.topology)))
-    if applied.gate_timeouts:
+    result, left = applied.result, applied.left
+    console.print_lines(view.render_applied(result, loaded_path(applied.planned.request.topology)))
+    if result.gate_timeouts:
         return
-    if applied.failure is not None:
-        console.print_error(applied.failure)
+    if result.failure is not None:
+        console.print_error(result.failure)
         console.print_note("Run `vstream apply` again: it continues where this run stopped.")
         return
-    _print_emptied_regions(planned, applied)
+    _print_emptied_regions(applied)
     if left is not None and not left.is_empty:
-        is_expected = applied.mappings_pending or applied.unread_servers or not left.differs
+        is_expected = result.mappings_pending or result.unread_servers or not left.differs
         console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
         console.print_lines(plan_view.render_plan(left, is_verbose=is_verbose))
 
 
-def exit_unless_done(applied: ApplyResult, left: Plan | None) -> None:
-    """End with the exit code of what is *left* to do, None where apply was stopped, unless that is nothing."""
+def exit_unless_done(applied: AppliedPlan) -> Plan:
+    """The plan of what is left, which changes nothing. Ends with the exit code of what is left to do, if anything is."""
+    left = applied.left
     if left is None:
-        raise typer.Exit(NO if applied.gate_timeouts else UNKNOWN)
+        raise typer.Exit(NO if applied.result.gate_timeouts else UNKNOWN)
     if not left.is_empty:
         raise typer.Exit(NO if left.differs else UNKNOWN)
+    return left
 
 
-def _print_emptied_regions(planned: ServerPlan, applied: ApplyResult) -> None:
+def _print_emptied_regions(applied: AppliedPlan) -> None:
     """What to do with the servers of a region that holds nothing of the topology any more."""
+    planned = applied.planned
     topology = planned.request.topology
     used = {stream.region for stream in planned.request.bundle.streams}
-    emptied = {change.region for change in applied.done if isinstance(change, Delete)} - used
+    emptied = {change.region for change in applied.result.done if isinstance(change, Delete)} - used
     for region in topology.regions:
         if region.name not in emptied:
             continue

@@ -54,7 +54,7 @@ class DiffContext:
     """Streams and consumers that vstream did not create and may take over; `all` means every one that is needed."""
     owned: Mapping[str, ObservedStream]
     """Existing streams of this topology, whether or not it still lists them."""
-    gone: Mapping[str, ObservedStream]
+    undesired: Mapping[str, ObservedStream]
     """Streams of *owned* that the topology no longer lists."""
     form_of: Callable[[str], Mapping[str, Json]]
     """The canonical form of an observed stream: most are as desired, and nobody asks for theirs."""
@@ -106,7 +106,7 @@ class DiffContext:
             observed=observed,
             adopt=adopt,
             owned=owned,
-            gone={name: stream for name, stream in owned.items() if name not in staying},
+            undesired={name: stream for name, stream in owned.items() if name not in staying},
             form_of=form_of,
             likeness=Likeness(),
             siblings=siblings,

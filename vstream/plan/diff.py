@@ -193,7 +193,7 @@ def _update(
         role=stream.role,
         fields=tuple(fields),
         adopts=observed.config.owner != context.topology.name,
-        given_up={origin: ends for origin, ends in left_open.items() if origin not in desired.source_names},
+        dead_sources={origin: ends for origin, ends in left_open.items() if origin not in desired.source_names},
         needs_only_note=bool(left_open) and left_open.keys().isdisjoint(observed.config.source_names),
     )
     if change_sources.is_stopped(observed):
@@ -360,21 +360,21 @@ def _sources_by_key(sources: Json, reader: str) -> dict[str, Any]:
 def _note_renames(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator[Outcome]:
     """Note a new virtual stream with the shape of a removed one: people expect a rename to keep messages."""
     yield from outcomes
-    going: dict[str, set[tuple[str | None, Role | None]]] = {}
+    deleted: dict[str, set[tuple[str | None, Role | None]]] = {}
     messages: dict[str, int] = {}
     for outcome in outcomes:
         if isinstance(outcome, Delete):
             virtual = outcome.config.metadata.get(STREAM_KEY, "")
-            going.setdefault(virtual, set()).add((outcome.region, outcome.role))
+            deleted.setdefault(virtual, set()).add((outcome.region, outcome.role))
             messages[virtual] = max(messages.get(virtual, 0), outcome.messages)
     for virtual, streams in context.siblings.items():
         if any(stream.config.name in context.streams for stream in streams):
             continue
         shape = {(stream.region, stream.role) for stream in streams}
-        former = next((name for name, shape_going in going.items() if shape_going == shape), None)
+        former = next((name for name, deleted_shape in deleted.items() if deleted_shape == shape), None)
         if former is None or former in context.siblings:
             continue
-        del going[former]
+        del deleted[former]
         yield Note(
             name=virtual,
             text=f"has the shape of `{former}`, which goes. Renaming moves no messages: `{virtual}` begins empty, and what "
@@ -387,7 +387,7 @@ def _dump_json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-_ADDING: tuple[Transition, ...] = (remove_region.delete_gone_streams, consumers.diff_consumers)
+_ADDING: tuple[Transition, ...] = (remove_region.delete_undesired_streams, consumers.diff_consumers)
 _COMPLETING: tuple[Transition, ...] = (
     start_sequence.attach_readers,
     promote_home.replace_copies,  # reads deletions

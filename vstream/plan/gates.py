@@ -57,13 +57,17 @@ def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iter
     A copy in the new home shows that an earlier run did not end. A server that dies meanwhile may have lost the rest.
     """
     deleted = [change for change in changes if isinstance(change, Delete)]
-    going = {change.config.metadata.get(STREAM_KEY) for change in deleted}
+    shrinking = {change.config.metadata.get(STREAM_KEY) for change in deleted}
     copies: defaultdict[tuple[str | None, str | None], list[str]] = defaultdict(list)
     for change in deleted:
         copies[change.config.mirror_name, change.region].append(change.config.name)
     for rendered in context.desired_streams:
         observed, place = context.streams.get(rendered.config.name), rendered.config.placement_cluster
-        if observed is None or observed.cluster is None or not (context.observed.leaving or rendered.virtual in going):
+        if (
+            observed is None
+            or observed.cluster is None
+            or not (context.observed.leaving or rendered.virtual in shrinking)
+        ):
             continue
         replaced = copies.get((rendered.config.name, rendered.region), ())
         if replaced or place not in {None, observed.cluster} or _is_moving(observed):
@@ -169,15 +173,15 @@ def _list_former_gates(changes: Sequence[Change], context: DiffContext) -> Itera
     First its own read streams take what its write streams have. Then the new read stream of each region takes what the
     former one of that region has.
     """
-    going = [
+    former_streams = [
         change for change in changes if isinstance(change, Delete) and change.config.name.startswith(FORMER_PREFIX)
     ]
     # Once nobody follows them any more, it only counts that nothing has come since.
     followed = {gate.stream for gate in _drain_gates(changes)}
-    for change in going:
+    for change in former_streams:
         name, virtual = change.config.name, change.config.metadata.get(STREAM_KEY)
         if change.role is Role.WRITE:
-            read_configs = [candidate.config for candidate in going if candidate.role is Role.READ]
+            read_configs = [candidate.config for candidate in former_streams if candidate.role is Role.READ]
             between = tuple(config.name for config in read_configs if config.metadata.get(STREAM_KEY) == virtual)
             if not followed.isdisjoint(between):
                 yield Gate(kind=GateKind.PASSED_ON, stream=name, counterparts=between)

@@ -105,9 +105,10 @@ def require_same(fresh: Plan, reviewed: Plan) -> None:
 
 def require_nothing_else(plan: Plan) -> None:
     """Raises RefusedError if *plan* has other changes, whose risks nobody has seen; VstreamError if that is not known."""
-    if plan.names_without_answer and not plan.differs:
+    if plan.unanswered and not plan.differs:
+        names = summarize_names([blocked.name for blocked in plan.unanswered])
         raise VstreamError(
-            f"nobody answered for {summarize_names(list(plan.names_without_answer))}, and nothing was changed",
+            f"nobody answered for {names}, and nothing was changed",
             hint="is a server down? run this again when it is back",
         )
     if not plan.is_empty:
@@ -121,19 +122,19 @@ def require_nothing_lost(plan: Plan, topology: Topology) -> None:
     """Raises RefusedError where *plan* loses more than what died with a region, and copies that a new home has."""
     homed = {stream.name for stream in topology.streams if stream.consistency is Consistency.HOMED}
     origins = product(topology.streams, topology.lost)
-    dead = {f"sources.{physical.physical_name(stream, Role.WRITE, lost.name)}" for stream, lost in origins}
+    dead_sources = {f"sources.{physical.physical_name(stream, Role.WRITE, lost.name)}" for stream, lost in origins}
     losing = [change for change in plan.changes if risk_of(change) is Risk.DATA_LOSS]
-    if besides := [change.config.name for change in losing if not _is_expected(change, homed, dead)]:
+    if besides := [change.config.name for change in losing if not _is_expected(change, homed, dead_sources)]:
         raise RefusedError(
             f"{summarize_names(besides)} would lose messages or positions, which was not asked for; nothing was changed",
             hint="did the topology file change? `vstream apply` that first, or take it back, then run this again",
         )
 
 
-def _is_expected(change: Change, homed: Collection[str], dead: Collection[str]) -> bool:
+def _is_expected(change: Change, homed: Collection[str], dead_sources: Collection[str]) -> bool:
     match change:
         case Delete():
             return change.is_dead or change.config.metadata.get(STREAM_KEY) in homed
         case Update():
-            return all(field.field in dead for field in change.fields if field.risk is Risk.DATA_LOSS)
+            return all(field.field in dead_sources for field in change.fields if field.risk is Risk.DATA_LOSS)
     return False

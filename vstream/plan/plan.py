@@ -24,6 +24,10 @@ RULE = "mapping"
 """The kind of a key without a space."""
 ACCOUNT = "account"
 USERS = "users"
+_MANY = 0.3
+"""The share of existing streams above which a plan touches many of them."""
+_ALWAYS_FEW = 10
+"""Where no more streams exist, it never does."""
 
 
 def kind_of(key: str) -> str:
@@ -140,7 +144,7 @@ class Update:
     """Whether the stream becomes vstream's with this change."""
     handover: Handover | None = None
     """If it is STOP or SOURCE, carrying the change out adds to *config* where each source goes on."""
-    given_up: Mapping[str, tuple[int, int]] = dataclass_field(default_factory=dict, compare=False)
+    dead_sources: Mapping[str, tuple[int, int]] = dataclass_field(default_factory=dict, compare=False)
     """
     Dead streams that it sources no more: how far it was in each, and its own last sequence before that was measured.
 
@@ -362,34 +366,34 @@ class Plan:
         return tuple(change.config.name for change in self.changes if is_move(change))
 
     @property
-    def unknown_servers(self) -> tuple[str, ...]:
-        """Servers that may or may not have loaded the rules that clients need: it is not known."""
-        return self.unread_servers if self.rule_count else ()
+    def unanswered(self) -> tuple[Blocked, ...]:
+        """What is blocked because nobody answered for it: whether it differs is not known."""
+        return tuple(blocked for blocked in self.blocked if blocked.reason == UNANSWERED)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether the servers are as the topology says, as far as they could be read."""
-        return not (self.changes or self.blocked or self.rules or self.leaving)
-
-    @property
-    def has_work(self) -> bool:
-        """Whether anything is left to do, or to be resolved."""
-        return bool(self.resumed) or not self.is_empty
+    def refused(self) -> tuple[Blocked, ...]:
+        """What is blocked for another reason: it differs, and cannot be made as the topology says."""
+        return tuple(blocked for blocked in self.blocked if blocked.reason != UNANSWERED)
 
     @property
     def differs(self) -> bool:
         """Whether anything on the servers is known not to be as the topology says."""
-        return bool(self.changes or self.rules or self.leaving or self.is_refused)
+        return bool(self.changes or self.rules or self.leaving or self.refused)
 
     @property
-    def is_refused(self) -> bool:
-        """Whether something is blocked for a reason that is known, and not only for want of an answer."""
-        return len(self.blocked) > len(self.names_without_answer)
+    def is_empty(self) -> bool:
+        """Whether nothing differs and nothing is unanswered. Servers whose rules were not read do not count."""
+        return not (self.differs or self.unanswered)
 
     @property
-    def names_without_answer(self) -> tuple[str, ...]:
-        """The streams and consumers of which it is not known whether they differ: nobody answered for them."""
-        return tuple(blocked.name for blocked in self.blocked if blocked.reason == UNANSWERED)
+    def has_work(self) -> bool:
+        """Whether anything is left to do, or to be resolved: it is not empty, or readers are to be refreshed still."""
+        return bool(self.resumed) or not self.is_empty
+
+    @property
+    def are_rules_unknown(self) -> bool:
+        """Whether clients need rules, and it is not known whether *unread_servers* have loaded them."""
+        return bool(self.unread_servers and self.rule_count)
 
     @property
     def is_destructive(self) -> bool:
@@ -400,7 +404,7 @@ class Plan:
     def touches_many(self) -> bool:
         """Whether it changes or deletes more than 30 % of the streams that exist, if those are more than ten."""
         touched = sum(isinstance(change, Update | Delete) for change in self.changes)
-        return self.owned > _SMALL_DEPLOYMENT and touched > self.owned * _LARGE_SHARE
+        return self.owned > _ALWAYS_FEW and touched > self.owned * _MANY
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -413,14 +417,9 @@ class Plan:
                 reason = "servers leave, and take along what is stored only there"
             demands.append(Demand(option="--allow-destructive", reason=reason))
         if self.touches_many:
-            reason = f"more than {_LARGE_SHARE:.0%} of the streams that exist would change"
+            reason = f"more than {_MANY:.0%} of the streams that exist would change"
             demands.append(Demand(option="--allow-many", reason=reason))
         return tuple(demands)
-
-
-_SMALL_DEPLOYMENT = 10
-"""Streams, up to which any share may change."""
-_LARGE_SHARE = 0.3
 
 
 def is_move(change: Change) -> bool:

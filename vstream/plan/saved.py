@@ -91,8 +91,8 @@ def _change(change: Change) -> dict[str, Any]:
         case Update():
             handover = {"handover": change.handover.value} if change.handover else {}
             fields = [_field_as_dict(field) for field in change.fields]
-            given_up = {"given_up": change.given_up} if change.given_up else {}
-            return {"action": "update", **common, "adopts": change.adopts, **handover, **given_up, "fields": fields}
+            dead_sources = {"given_up": change.dead_sources} if change.dead_sources else {}
+            return {"action": "update", **common, "adopts": change.adopts, **handover, **dead_sources, "fields": fields}
 
 
 def _field_as_dict(change: FieldChange) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _parse_change(data: dict[str, Any]) -> Change:
         role=role,
         adopts=data["adopts"],
         handover=Handover(data["handover"]) if "handover" in data else None,
-        given_up={name: (seq, last_seq) for name, (seq, last_seq) in data.get("given_up", {}).items()},
+        dead_sources={name: (seq, last_seq) for name, (seq, last_seq) in data.get("given_up", {}).items()},
         fields=tuple(map(_parse_field, data["fields"])),
     )
 

@@ -289,8 +289,8 @@ def loading_stage_of(plan: Plan) -> Stage:
 def _leaves_former(plan: Plan) -> bool:
     """Whether streams of a layout are deleted that the topology has left, or will not move to."""
     unreached = {rule.source.rpartition(" ")[2] for rule in plan.rules if rule.after is None}
-    gone = [change.config.name for change in plan.changes if isinstance(change, Delete)]
-    return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
+    deleted = [change.config.name for change in plan.changes if isinstance(change, Delete)]
+    return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in deleted)
 
 
 def stage_as_dict(stage: PlanStage) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from vstream.apply import region_change
-from vstream.apply.execute import ApplyResult
-from vstream.apply.pipeline import apply_and_replan
+from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import Emptiness
@@ -105,8 +104,8 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
     environment = _build_environment(name, edit, templates)
     report("applying the topology")
     planned = await make_server_plan(topology, use_servers(topology, name), templates)
-    applied, left = (None, None) if planned.plan.blocked else await apply_and_replan(planned, ShippingOptions())
-    _require_applied(planned.plan, applied, left)
+    applied = None if planned.plan.blocked else await apply_and_replan(planned, ShippingOptions())
+    _require_applied(planned.plan, applied)
     report("probing")
     await _wait_until_probe_passes(environment)
     return environment
@@ -135,13 +134,14 @@ def _choose_backend(name: str) -> Backend:
         ) from None
 
 
-def _require_applied(plan: Plan, applied: ApplyResult | None, left: Plan | None) -> None:
-    """Raises VstreamError unless all of *plan* was done."""
+def _require_applied(plan: Plan, applied: AppliedPlan | None) -> None:
+    """Raises VstreamError unless all of *plan* was done; *applied* is None where something is blocked."""
     if applied is None:
         first = plan.blocked[0]
         raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
-    if not applied.is_complete or left is None or not left.is_empty:
-        reason = applied.failure.message if applied.failure is not None else "some changes were not made"
+    if not applied.is_done:
+        failure = applied.result.failure
+        reason = failure.message if failure is not None else "some changes were not made"
         raise VstreamError(f"the topology was not applied: {reason}")
 
 
@@ -170,11 +170,10 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
         writes_file=False,
     )
     result = await region_change.change_region(request, region_change.RegionWatch())
-    if result.proof is not None and result.edit is None:
-        raise VstreamError(f"not proved dead: {'; '.join((*result.proof.alive, *result.proof.unknown))}")
-    assert result.edit is not None
-    assert result.planned is not None
-    _require_applied(result.planned.plan, result.applied, result.left)
+    if isinstance(result, region_change.MaybeAlive):
+        raise VstreamError(f"not proved dead: {'; '.join((*result.report.alive, *result.report.unknown))}")
+    assert isinstance(result, region_change.PlannedChange)
+    _require_applied(result.planned.plan, result.applied)
     changed = _build_environment(environment.lab, result.edit, environment.templates)
     seen = result.emptiness or Emptiness()
     problem = "; ".join((*seen.missing, *seen.unknown)) or None

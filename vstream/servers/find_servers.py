@@ -29,8 +29,8 @@ class Servers:
     description: str
     leaving: tuple[str, ...] = ()
     """Servers of a lab that the topology does not have."""
-    given_up: Mapping[str, Endpoint] = field(default_factory=dict)
-    """How regions were reached that are given up: a change of regions asks whether they answer again, and nobody else."""
+    lost: Mapping[str, Endpoint] = field(default_factory=dict)
+    """How lost regions were reached: a change of regions asks whether they answer again, and nobody else."""
 
     def describe_with(self, topology: Topology) -> str:
         """What a command is about: `acme on lab acme`."""
@@ -40,7 +40,7 @@ class Servers:
 def use_servers(topology: Topology, lab_name: str | None) -> Servers:
     """What `find_servers` finds; monitoring requests to these servers trust their authorities from now on."""
     servers = find_servers(topology, lab_name)
-    for endpoint in (*servers.endpoints.values(), *servers.given_up.values()):
+    for endpoint in (*servers.endpoints.values(), *servers.lost.values()):
         monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)
     if servers.lab is not None:
         trust_monitors(list_addresses(servers.lab))
@@ -56,8 +56,8 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     if lab_name is None and any(region.endpoint for region in topology.regions):
         connect = _read_connect(topology, topology.regions)
         urls = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
-        given_up = _read_connect(topology, [lost.region for lost in topology.lost])
-        return Servers(endpoints=connect, lab=None, description="; ".join(urls), given_up=given_up)
+        lost = _read_connect(topology, [lost.region for lost in topology.lost])
+        return Servers(endpoints=connect, lab=None, description="; ".join(urls), lost=lost)
     name = lab_name or topology.name
     if is_running(name):
         _check_servers(topology, name)

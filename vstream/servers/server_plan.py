@@ -40,7 +40,7 @@ async def make_server_plan(
     request = PlanRequest(
         topology=topology,
         bundle=build_bundle(topology, servers, templates, with_files=with_files),
-        endpoints={**servers.endpoints, **servers.given_up},
+        endpoints={**servers.endpoints, **servers.lost},
         leaving=servers.leaving,
         adopt=adopt,
         lost=tuple(sorted({*lost, *(region.name for region in topology.lost)})),

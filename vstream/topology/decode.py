@@ -77,10 +77,10 @@ def resolve_document(document: TopologyDocument) -> model.Topology:
 def _decode_lost_regions(document: TopologyDocument) -> Iterator[model.LostRegion]:
     for name, region in document.regions.items():
         if region.lost is not None:
-            gone, stretch = _decode_region(document, name, region), _decode_stretch(document)
+            lost_region, stretch = _decode_region(document, name, region), _decode_stretch(document)
             members = [server for at, server in stretch.members.items() if at == name] if stretch else []
-            servers = tuple(server.name for server in (*gone.servers, *members))
-            yield model.LostRegion(region=gone, homes=region.lost, servers=servers)
+            servers = tuple(server.name for server in (*lost_region.servers, *members))
+            yield model.LostRegion(region=lost_region, homes=region.lost, servers=servers)
 
 
 def with_new_homes(document: TopologyDocument) -> TopologyDocument:

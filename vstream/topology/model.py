@@ -531,8 +531,8 @@ class Topology:
 
     def server_names_in(self, region: str) -> tuple[str, ...]:
         """The names of all servers that store in *region*, which may be lost."""
-        gone = [name for lost in self.lost if lost.name == region for name in lost.servers]
-        return (*gone, *(seat.server.name for seat in self.seats if seat.region == region))
+        lost_servers = [name for lost in self.lost if lost.name == region for name in lost.servers]
+        return (*lost_servers, *(seat.server.name for seat in self.seats if seat.region == region))
 
     def servers_at(self, place: str) -> tuple[Server, ...]:
         """The servers that a stream at *place*, a region or the stretch cluster, can live on. Raises KeyError."""

@@ -316,7 +316,7 @@ def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int], pre
 
 
 def list_unmeasured_ends(config: StreamConfig) -> dict[str, tuple[int, int]]:
-    """Dead streams of which *config* says that nobody has measured yet how far it is in them: see `Update.given_up`."""
+    """Dead streams of which *config* says that nobody has measured yet how far it is in them: see `Update.dead_sources`."""
     starts, ends = parse_positions(config.metadata, TAKEN_KEY), parse_positions(config.metadata, AFTER_KEY)
     return {name: (starts[name], ends[name]) for name in starts.keys() & ends.keys()}
 

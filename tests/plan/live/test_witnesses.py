@@ -12,7 +12,7 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.single_server import SingleServer
 from vstream.lint.parse_topology import parse_topology
-from vstream.plan.live.witnesses import DeathProof, DeathVerdict, collect_death_proof, is_listening
+from vstream.plan.live.witnesses import DeathReport, DeathVerdict, ask_witnesses, is_listening
 from vstream.topology.model import Endpoint
 
 pytestmark = pytest.mark.server
@@ -42,28 +42,28 @@ async def server(tmp_path: Path) -> AsyncIterator[SingleServer]:
     west.kill()
 
 
-async def hear(endpoint: Endpoint) -> DeathProof:
+async def hear(endpoint: Endpoint) -> DeathReport:
     silent = Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",), monitor=(f"http://127.0.0.1:{free_port()}",))
-    return await collect_death_proof(SMALL, ["west"], {"west": endpoint, "east": silent}, ["east"], {})
+    return await ask_witnesses(SMALL, ["west"], {"west": endpoint, "east": silent}, ["east"], {})
 
 
 async def test_a_region_whose_server_takes_connections_is_not_dead(server: SingleServer) -> None:
-    proof = await hear(server.endpoint)
-    assert proof.verdict is DeathVerdict.ALIVE
-    assert proof.alive == ("server `west-1` takes connections",)
+    report = await hear(server.endpoint)
+    assert report.verdict is DeathVerdict.ALIVE
+    assert report.alive == ("server `west-1` takes connections",)
 
 
 async def test_where_no_other_region_could_be_asked_it_is_not_known() -> None:
-    proof = await hear(Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",)))
-    assert proof.verdict is DeathVerdict.UNKNOWN
-    assert "no monitoring address answers, and the system account has no user" in proof.unknown[0]
-    assert len(proof.silent) == 1
+    report = await hear(Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",)))
+    assert report.verdict is DeathVerdict.UNKNOWN
+    assert "no monitoring address answers, and the system account has no user" in report.unknown[0]
+    assert len(report.silent) == 1
 
 
 async def test_a_login_that_is_missing_says_nothing_about_the_servers() -> None:
-    proof = await hear(Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",), user="me", password_env="NOT_SET_ANYWHERE"))
-    assert proof.silent == ()
-    assert any("NOT_SET_ANYWHERE" in sentence for sentence in proof.unknown)
+    report = await hear(Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",), user="me", password_env="NOT_SET_ANYWHERE"))
+    assert report.silent == ()
+    assert any("NOT_SET_ANYWHERE" in sentence for sentence in report.unknown)
 
 
 async def test_a_server_that_refuses_vstream_may_serve_others() -> None:
@@ -73,9 +73,9 @@ async def test_a_server_that_refuses_vstream_may_serve_others() -> None:
 
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
-        proof = await hear(Endpoint(urls=(f"nats://127.0.0.1:{port}",)))
-    assert proof.silent == ()
-    assert any("something listens there" in sentence for sentence in proof.unknown)
+        report = await hear(Endpoint(urls=(f"nats://127.0.0.1:{port}",)))
+    assert report.silent == ()
+    assert any("something listens there" in sentence for sentence in report.unknown)
 
 
 async def test_a_witness_is_heard_whose_cluster_has_another_name_than_its_region(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ async def test_a_witness_is_heard_whose_cluster_has_another_name_than_its_region
     try:
         await west.start()
         system = {"west": replace(west.endpoint, user="sys", password="pw")}
-        proof = await collect_death_proof(topology.require(), ["east"], {"west": dead, "east": dead}, ["west"], system)
+        report = await ask_witnesses(topology.require(), ["east"], {"west": dead, "east": dead}, ["west"], system)
     finally:
         west.kill()
-    assert proof.unknown == ()
-    assert proof.silent[1] == "`west`: 1 of its servers answer on the system account, and none of `east`"
-    assert proof.verdict is DeathVerdict.DEAD
+    assert report.unknown == ()
+    assert report.silent[1] == "`west`: 1 of its servers answer on the system account, and none of `east`"
+    assert report.verdict is DeathVerdict.DEAD

@@ -114,7 +114,7 @@ async def test_what_was_not_noted_is_noted_by_the_next_run(failures: list[Except
     later = replace(LOSS, readers={"foo-read-west": None, "foo-read-central": None}, last_seqs={"foo-read-west": 99})
     rest = plan_loss(render_streams(TWO), replace(servers.observe(), missing=DEAD), later)
     (update,) = [change for change in rest.changes if isinstance(change, Update)]
-    assert update.given_up == {"foo-write-east": (5, 60)}
+    assert update.dead_sources == {"foo-write-east": (5, 60)}
     assert (await execute_plan(rest, servers.administer(render_streams(TWO)))).is_complete
     assert read_notes(servers)["foo-read-west"] == "8"
     assert make_plan("acme", render_streams(TWO), servers.observe()).is_empty
@@ -134,7 +134,7 @@ async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> 
     read = parse(dump(saved), "plan.json")
     assert read == saved
     updates = [change for change in read.plan.changes if isinstance(change, Update)]
-    assert {update.config.name: update.given_up for update in updates} == {
+    assert {update.config.name: update.dead_sources for update in updates} == {
         "foo-read-west": {"foo-write-east": (5, 60)},
         "foo-read-central": {"foo-write-east": (0, 70)},
     }

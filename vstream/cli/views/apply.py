@@ -67,7 +67,7 @@ def _render_not_refreshed(result: ApplyResult) -> Iterator[Text]:
 
 def describe_unknown_rules(plan: Plan, file: str) -> Iterator[Text]:
     """What nobody knows of the rules that servers have loaded, and how to find out. *file* is what servers load."""
-    servers = ", ".join(plan.unknown_servers)
+    servers = ", ".join(plan.unread_servers)
     if file == OPERATOR_PATH:
         yield Text(f"Unknown: which accounts {servers} have loaded. No account was pushed.", style="bold yellow")
         yield Text(

@@ -75,7 +75,7 @@ def format_value(field: str, raw: Json) -> str:
 def summarize(plan: Plan) -> str:
     """One sentence: what would be done."""
     if not plan.has_work:
-        if plan.unknown_servers:
+        if plan.are_rules_unknown:
             return (
                 "No changes to streams and consumers. Unknown: whether every server has loaded "
                 f"the {format_count(plan.rule_count, 'rule')} of the topology."

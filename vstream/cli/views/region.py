@@ -7,31 +7,31 @@ from typing import Any
 
 from rich.text import Text
 
-from vstream.apply.region_change import RegionResult
+from vstream.apply.region_change import NotStarted, PlannedChange, RegionResult
 from vstream.health.live.drain import Emptiness
 from vstream.plan import saved
-from vstream.plan.live.witnesses import DeathProof, DeathVerdict
+from vstream.plan.live.witnesses import DeathReport, DeathVerdict
 from vstream.plan.plan import Plan
 
 
-def describe_proof(proof: DeathProof) -> Iterator[Text]:
+def describe_report(report: DeathReport) -> Iterator[Text]:
     """A line for each witness, then what follows from it."""
     for style, sign, sentences in (
-        ("bold red", "✗", proof.alive),
-        ("green", "✓", proof.silent),
-        ("yellow", "?", proof.unknown),
+        ("bold red", "✗", report.alive),
+        ("green", "✓", report.silent),
+        ("yellow", "?", report.unknown),
     ):
         yield from (Text.assemble((f"  {sign} ", style), sentence) for sentence in sentences)
-    regions = " and ".join(f"`{region}`" for region in proof.regions)
-    verb = "are" if proof.regions[1:] else "is"
-    if proof.verdict is DeathVerdict.ALIVE:
+    regions = " and ".join(f"`{region}`" for region in report.regions)
+    verb = "are" if report.regions[1:] else "is"
+    if report.verdict is DeathVerdict.ALIVE:
         yield Text(f"{regions} {verb} not dead.", style="bold red")
-    elif proof.verdict is DeathVerdict.UNKNOWN:
+    elif report.verdict is DeathVerdict.UNKNOWN:
         text = f"Not everybody could be asked: whether {regions} {verb} dead is not known."
         yield Text(text, style="bold yellow")
     else:
         yield Text(f"Nobody sees {regions}.", style="bold")
-    if proof.verdict is not DeathVerdict.ALIVE:
+    if report.verdict is not DeathVerdict.ALIVE:
         yield Text(
             "A region that is cut off from all of them looks the same, and still accepts publishes, which are lost. "
             "Make sure that its servers are off."
@@ -46,23 +46,23 @@ def describe_homes(homes: Mapping[str, str]) -> Iterator[Text]:
 
 def as_dict(result: RegionResult, regions: Sequence[str]) -> dict[str, Any]:
     """Everything that is known before it is done, and whether it was."""
-    heard, plan = None, result.planned.plan if result.planned is not None else None
-    if result.proof is not None:
-        heard = {
-            "verdict": result.proof.verdict.value,
-            "alive": result.proof.alive,
-            "silent": result.proof.silent,
-            "unknown": result.proof.unknown,
-        }
+    change = result if isinstance(result, PlannedChange) else None
     return {
         "region": regions[0],
         "also": list(regions[1:]),
-        "proof": heard,
-        "homes": dict(sorted(result.homes.items())),
-        "losses": [str(loss) for loss in plan.losses] if plan is not None else [],
-        "plan": saved.to_dict(plan) if plan is not None else None,
-        "done": result.is_done,
+        "proof": None if isinstance(result, NotStarted) else _report_as_dict(result.report),
+        "homes": dict(sorted(change.homes.items())) if change is not None else {},
+        "losses": [str(loss) for loss in change.planned.plan.losses] if change is not None else [],
+        "plan": saved.to_dict(change.planned.plan) if change is not None else None,
+        "done": change is not None and change.is_done,
     }
+
+
+def _report_as_dict(report: DeathReport | None) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    answers = {"alive": report.alive, "silent": report.silent, "unknown": report.unknown}
+    return {"verdict": report.verdict.value, **answers}
 
 
 def describe_drain(seen: Emptiness, target: str, servers: Sequence[str], *, is_done: bool) -> Iterator[Text]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from vstream.errors import NotReachableError, RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
@@ -11,7 +10,7 @@ from vstream.jetstream.connection import Connection
 from vstream.plan.context import Observed
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.reader_positions import LivePositionReader
-from vstream.plan.live.witnesses import DeathVerdict, ask_itself
+from vstream.plan.live.witnesses import DeathVerdict, ask_region
 from vstream.plan.plan import RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions import promote_home
@@ -29,7 +28,7 @@ async def require_silent_and_unused(
     """
     Raises RefusedError if anything in *regions* still answers, or if the topology wants streams there.
 
-    Each plan without them asks only themselves: that they are dead has been proved, or declared, before they were given up.
+    Each plan without them asks only themselves: whether they are dead was asked of all, or declared, before they were given up.
     """
     if regions and not profile_of(topology).has_physical_names:
         raise RefusedError(f"a region cannot be given up with `routing: {topology.routing.value}` yet")
@@ -40,9 +39,9 @@ async def require_silent_and_unused(
                 f"the topology still has `{used[0]}` in region `{region}`",
                 hint="take the region out of the streams' `regions`, or out of the topology, first",
             )
-        proof = await ask_itself(region, endpoints.get(region))
-        if proof.verdict is DeathVerdict.ALIVE:
-            raise RefusedError(f"region `{region}` is not dead: {proof.alive[0]}", hint=_HINT)
+        report = await ask_region(region, endpoints.get(region))
+        if report.verdict is DeathVerdict.ALIVE:
+            raise RefusedError(f"region `{region}` is not dead: {report.alive[0]}", hint=_HINT)
         for stream in topology.streams:
             for role in (Role.WRITE, Role.READ):
                 if (name := physical.physical_name(stream, role, region)) in observed.streams:
@@ -93,26 +92,16 @@ def _measure_origin_losses(topology: Topology, observed: Observed) -> Iterator[R
                 )
 
 
-class GivenUpRegions(NamedTuple):
-    """A topology in which regions are lost, and the new homes of the streams that were at home there."""
-
-    edit: TopologyEdit
-    homes: Mapping[str, str]
-
-
-async def give_up(edit: TopologyEdit, regions: Sequence[str], endpoints: Mapping[str, Endpoint]) -> GivenUpRegions:
+async def give_up(edit: TopologyEdit, regions: Sequence[str], endpoints: Mapping[str, Endpoint]) -> TopologyEdit:
     """
     Declare *regions* lost, and choose the new homes of the streams that are at home there.
 
     Raises NotReachableError if it is not known how far a copy of such a stream has come.
     """
-    homes: dict[str, str] = {}
     for region in regions:
-        lost = next((lost for lost in edit.topology.lost if lost.name == region), None)
-        new = lost.homes if lost else await _choose_homes(edit.topology, region, endpoints, dead=regions)
-        edit = edit.give_up(region, new)
-        homes |= new
-    return GivenUpRegions(edit, homes)
+        if region not in [lost.name for lost in edit.topology.lost]:  # else an earlier run has done it
+            edit = edit.give_up(region, await _choose_homes(edit.topology, region, endpoints, dead=regions))
+    return edit
 
 
 async def _choose_homes(

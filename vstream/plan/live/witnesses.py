@@ -46,7 +46,7 @@ class DeathVerdict(Enum):
 
 
 @value_class
-class DeathProof:
+class DeathReport:
     """The answers about regions, one sentence each."""
 
     regions: tuple[str, ...]
@@ -65,39 +65,39 @@ class DeathProof:
         return DeathVerdict.UNKNOWN if self.unknown else DeathVerdict.DEAD
 
 
-async def collect_death_proof(
+async def ask_witnesses(
     topology: Topology,
     regions: Sequence[str],
     endpoints: Mapping[str, Endpoint],
     witnesses: Collection[str],
     system: Mapping[str, Endpoint],
-) -> DeathProof:
+) -> DeathReport:
     """
     What *regions* say, and the *witnesses*, other regions, over *endpoints* and the *system* account, both by region.
 
     A region counts as asked if one of its servers has said what it is connected to, or has answered on the system account.
     """
     clusters, problem = await _ask_system(system)
-    proofs = [await _hear(topology, region, endpoints, witnesses, clusters, problem) for region in regions]
-    return DeathProof(
+    reports = [await _ask_about(topology, region, endpoints, witnesses, clusters, problem) for region in regions]
+    return DeathReport(
         regions=tuple(regions),
-        alive=tuple(dict.fromkeys(sentence for proof in proofs for sentence in proof.alive)),
-        silent=tuple(dict.fromkeys(sentence for proof in proofs for sentence in proof.silent)),
-        unknown=tuple(dict.fromkeys(sentence for proof in proofs for sentence in proof.unknown)),
+        alive=tuple(dict.fromkeys(sentence for report in reports for sentence in report.alive)),
+        silent=tuple(dict.fromkeys(sentence for report in reports for sentence in report.silent)),
+        unknown=tuple(dict.fromkeys(sentence for report in reports for sentence in report.unknown)),
     )
 
 
-async def _hear(
+async def _ask_about(
     topology: Topology,
     name: str,
     endpoints: Mapping[str, Endpoint],
     witnesses: Collection[str],
     clusters: Mapping[str, str],
     problem: str | None,
-) -> DeathProof:
+) -> DeathReport:
     """What everybody says of region *name*. *clusters* are those of the servers that answer on the system account, by name."""
     region = find_region(topology, name)
-    itself = await ask_itself(region.name, endpoints.get(region.name))
+    itself = await ask_region(region.name, endpoints.get(region.name))
     names = _select_servers(topology, region, clusters)
     alive = [*itself.alive, *(f"server `{server}` answers on the system account" for server in names)]
     silent, unknown = [*itself.silent], [*itself.unknown]
@@ -115,7 +115,7 @@ async def _hear(
         elif not connected and not names:
             reason = f"no monitoring address answers, and the system account {problem or 'has none of its servers'}"
             unknown.append(f"`{witness}`: {reason}")
-    return DeathProof(regions=(region.name,), alive=tuple(alive), silent=tuple(silent), unknown=tuple(unknown))
+    return DeathReport(regions=(region.name,), alive=tuple(alive), silent=tuple(silent), unknown=tuple(unknown))
 
 
 def _select_servers(topology: Topology, region: Region, clusters: Mapping[str, str]) -> list[str]:
@@ -124,25 +124,27 @@ def _select_servers(topology: Topology, region: Region, clusters: Mapping[str, s
     return sorted(server for server, cluster in clusters.items() if cluster == region.cluster or server in members)
 
 
-async def ask_itself(region: str, endpoint: Endpoint | None) -> DeathProof:
+async def ask_region(region: str, endpoint: Endpoint | None) -> DeathReport:
     """What the addresses of *region* itself say."""
-    proof = DeathProof(regions=(region,))
+    report = DeathReport(regions=(region,))
     if endpoint is None:
-        return replace(proof, silent=(f"`{region}`: no address of it is known any more",))
+        return replace(report, silent=(f"`{region}`: no address of it is known any more",))
     endpoint = resolve_context(endpoint) if endpoint.context else endpoint
     names = await asyncio.gather(*(read_server_name(url) for url in endpoint.monitor))
-    proof = replace(proof, alive=tuple(f"server `{name}` answers at its monitoring address" for name in names if name))
+    report = replace(
+        report, alive=tuple(f"server `{name}` answers at its monitoring address" for name in names if name)
+    )
     try:
         connection = await open_connection(endpoint, region)
     except NotReachableError as error:
         # Whoever refuses us, or answers something else, may be alive and serve others.
         if any(await asyncio.gather(*map(is_listening, (*endpoint.urls, *endpoint.monitor)))):
-            return replace(proof, unknown=(f"{error.message}, and something listens there",))
-        return replace(proof, silent=(error.message,))
+            return replace(report, unknown=(f"{error.message}, and something listens there",))
+        return replace(report, silent=(error.message,))
     except VstreamError as error:  # a password that is missing says nothing about the servers
-        return replace(proof, unknown=(f"`{region}`: {error.message}",))
+        return replace(report, unknown=(f"`{region}`: {error.message}",))
     await connection.close()
-    return replace(proof, alive=(*proof.alive, f"server `{connection.server_name}` takes connections"))
+    return replace(report, alive=(*report.alive, f"server `{connection.server_name}` takes connections"))
 
 
 async def is_listening(url: str) -> bool:

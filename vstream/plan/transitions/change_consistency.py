@@ -68,7 +68,7 @@ def block_abandoned_streams(outcomes: Sequence[Outcome], context: DiffContext) -
     Where it has one, nothing of it stays.
     """
     yield from outcomes
-    for name, stream in sorted(context.gone.items()):
+    for name, stream in sorted(context.undesired.items()):
         metadata = stream.config.metadata
         virtual, role = metadata.get(STREAM_KEY, ""), metadata.get(ROLE_KEY)
         siblings = context.siblings.get(virtual, ())

@@ -110,7 +110,7 @@ def block_unreachable_accounts(outcomes: Sequence[Outcome], context: DiffContext
     accounts = {account.name for account in context.bundle.accounts}
     if accounts and not domains and not any(name.startswith(stream_config.HIDDEN_PREFIXES) for name in accounts):
         return  # a topology that does not move after all: the accounts go last
-    for name, stream in sorted(context.gone.items()):
+    for name, stream in sorted(context.undesired.items()):
         account, separator, _ = name.rpartition(stream_config.ACCOUNT_SEPARATOR)
         if separator and account not in accounts | domains and not account.startswith(stream_config.FORMER_PREFIX):
             yield Blocked(
@@ -161,7 +161,7 @@ def block_half_moved_streams(outcomes: Sequence[Outcome], context: DiffContext) 
     yield from outcomes
     if all(rule.only_removes for rule in context.rules):
         return
-    for name, stream in sorted(context.gone.items()):
+    for name, stream in sorted(context.undesired.items()):
         if name.startswith(stream_config.FORMER_PREFIX):
             yield Blocked(
                 name=name,
@@ -252,16 +252,16 @@ def note_profile_change(outcomes: Sequence[Outcome], context: DiffContext) -> It
 
 
 def _write_profile_note(context: DiffContext) -> str | None:
-    if not (context.gone or context.rules):
+    if not (context.undesired or context.rules):
         return None
     staying = {_describe_layout(stream.config.name, stream.config) for stream in context.desired_streams}
-    going = {_describe_layout(name, stream.config) for name, stream in context.gone.items()}
+    undesired = {_describe_layout(name, stream.config) for name, stream in context.undesired.items()}
     new, old, former = (_ACCOUNTS, False), (_MAPPED, False), (_MAPPED, True)
-    if former in going:
+    if former in undesired:
         return _TAKEN_OUT
     if former in staying and any(rule.source == _API_RULE for rule in context.rules):
         return _LED_OVER
-    if old in staying and new in going:
+    if old in staying and new in undesired:
         return _BACK
     if old in staying and new in staying and context.rules:
         return _BESIDE

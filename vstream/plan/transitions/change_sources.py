@@ -86,9 +86,11 @@ def stop_sources(
     stream: RenderedStream, observed: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool
 ) -> Update:
     """*observed* without the sources that change. It becomes vstream's, so that a later run can continue."""
-    going = find_reconfigured_sources(fields)
+    reconfigured = find_reconfigured_sources(fields)
     reader = observed.config
-    names = {source.stream for change in going if (source := parse_source(change.before, reader.name)) is not None}
+    names = {
+        source.stream for change in reconfigured if (source := parse_source(change.before, reader.name)) is not None
+    }
     ownership = {key: value for key, value in stream.config.metadata.items() if key in OWNERSHIP_KEYS}
     stopped = reader.with_sources(source for source in reader.sources if source.stream not in names)
     why = "it stops for some seconds, and its position is recorded"
@@ -96,7 +98,7 @@ def stop_sources(
         config=stopped.with_fields(metadata={**reader.metadata, **ownership}),
         region=stream.region,
         role=stream.role,
-        fields=tuple(replace(change, after=None, risk=Risk.DISRUPTIVE, why=why) for change in going),
+        fields=tuple(replace(change, after=None, risk=Risk.DISRUPTIVE, why=why) for change in reconfigured),
         adopts=adopts,
         handover=Handover.STOP,
     )

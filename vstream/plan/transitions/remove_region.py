@@ -32,10 +32,10 @@ CLOSED = f"{PHYSICAL_PREFIX}.closed"
 """What a closed write stream listens on begins with this. Users may not publish there."""
 
 
-def delete_gone_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def delete_undesired_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """Delete the streams that the topology no longer has. Those that clients can reach close first."""
     yield from outcomes
-    for _, stream in sorted(context.gone.items()):
+    for _, stream in sorted(context.undesired.items()):
         metadata = stream.config.metadata
         role = next((role for role in Role if role.value == metadata.get(ROLE_KEY)), None)
         region, messages, consumers = metadata.get(REGION_KEY), stream.messages, stream.consumers
@@ -103,8 +103,8 @@ def _note_ends(change: Change, losses: Sequence[RegionLoss]) -> Change:
     ends = {loss.stream: (loss.readers[name] or 0, loss.last_seqs[name]) for loss in dropped}
     return replace(
         change,
-        given_up={**ends, **change.given_up},
-        needs_only_note=change.needs_only_note and ends.keys() <= change.given_up.keys(),
+        dead_sources={**ends, **change.dead_sources},
+        needs_only_note=change.needs_only_note and ends.keys() <= change.dead_sources.keys(),
     )
 
 
