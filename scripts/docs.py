@@ -23,7 +23,7 @@ from vstream.lint.manual import CHAPTERS as RULES
 from vstream.scenario import faults
 from vstream.scenario.document import yaml_key
 from vstream.topology.profiles import PROFILES
-from vstream.topology.profiles.manual import ProfileManual
+from vstream.topology.profiles.profile import ProfileManual
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

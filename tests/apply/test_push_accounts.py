@@ -27,8 +27,9 @@ from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
 from vstream.render.claims import make_digest_export
 from vstream.render.pipeline import render_bundle
-from vstream.topology.bundle import Bundle, ServerAddress
+from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology
+from vstream.topology.server_address import ServerAddress
 from vstream.topology.signing import account_key
 
 pytestmark = pytest.mark.server

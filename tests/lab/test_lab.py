@@ -22,7 +22,8 @@ from vstream.lab.server import NatsServer
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_addresses, list_endpoints, list_labs, read_lab_status, read_log_tail
-from vstream.topology.bundle import LAB_BASE_PORT, LAST_PORT, Artifact, Bundle, ServerAddress
+from vstream.topology.bundle import Artifact, Bundle
+from vstream.topology.server_address import FIRST_PORT, LAST_PORT, ServerAddress
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
@@ -46,7 +47,7 @@ async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Pa
     ]
     assert {server.version for server in status.servers} == {binaries.ask_version(binary)}
     assert all(
-        LAB_BASE_PORT <= port <= LAST_PORT for server in status.servers for port in ports.server_ports(server.address)
+        FIRST_PORT <= port <= LAST_PORT for server in status.servers for port in ports.server_ports(server.address)
     )
     for region, endpoint in list_endpoints("a").items():
         # Where another leader was elected since, it has to hear the others first.
@@ -140,7 +141,7 @@ async def test_the_ports_of_a_killed_server_stay_its_own_in_every_state_director
 @pytest.fixture
 def quiet_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks where no other lab looks first: while this one is down, another test's would take its ports."""
-    monkeypatch.setattr(ports, "LAB_BASE_PORT", 20_000)
+    monkeypatch.setattr(ports, "FIRST_PORT", 20_000)
 
 
 @pytest.mark.usefixtures("quiet_ports")

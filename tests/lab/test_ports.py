@@ -16,7 +16,7 @@ from vstream.lab.add_regions import extend_record
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Backend
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.topology.bundle import LAST_PORT
+from vstream.topology.server_address import LAST_PORT
 
 DIRECTORY = LabDirectory("x", Path("/state/labs/x"))
 

@@ -10,7 +10,7 @@ from tests.support.scenario_runs import TOPOLOGY, scenario
 from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
-from vstream.plan.live.connections import choose_connection, connect_all
+from vstream.plan.live.connections import connect_all, join_connections
 from vstream.runner.environment import change_region, prepare_lab, topology_of
 from vstream.scenario.model import ChangeRegion, RegionCommand
 
@@ -22,7 +22,7 @@ async def test_the_lab_of_a_scenario_has_the_consumers_of_its_topology(state: Pa
     try:
         environment = await prepare_lab(rehearsal, topology_of(rehearsal), "rehearsal", lambda _text: None)
         async with connect_all(environment.topology, environment.endpoints) as connections:
-            admin = JetStreamAdmin(choose_connection(connections))
+            admin = JetStreamAdmin(join_connections(connections))
             consumers = {
                 region: sorted((await admin.consumers(f"foo-read-{region}"))[0])
                 for region in ("west", "central", "east")
@@ -37,7 +37,7 @@ async def test_a_step_refuses_what_its_command_would_refuse(state: Path) -> None
     try:
         environment = await prepare_lab(rehearsal, topology_of(rehearsal), "rehearsal", lambda _text: None)
         async with connect_all(environment.topology, environment.endpoints) as connections:
-            await JetStreamAdmin(choose_connection(connections)).delete("foo-read-east")
+            await JetStreamAdmin(join_connections(connections)).delete("foo-read-east")
             with pytest.raises(RefusedError, match="the servers differ from the topology already"):
                 await change_region(environment, ChangeRegion(command=RegionCommand.DRAIN, region="west"))
     finally:

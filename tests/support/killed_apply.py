@@ -13,12 +13,12 @@ from tests.support.labs import ignore_progress
 from tests.support.night import repetitions
 from vstream.apply import execute as module
 from vstream.apply.mappings import LabMappings
-from vstream.apply.port import Administration
+from vstream.apply.port import LEFT_TO_OTHERS, Administration
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.lab import binaries, lab
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.start import LabSetup
-from vstream.plan.live.connections import choose_connection, connect_all
+from vstream.plan.live.connections import connect_all, join_connections
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.plan import Plan
@@ -132,7 +132,7 @@ async def run(
     plan = planned.plan
     assert not plan.blocked, plan.blocked
     async with connect_all(wanted, servers.endpoints) as connections:
-        connection = choose_connection(connections)
+        connection = join_connections(connections)
         admin, mappings = JetStreamAdmin(connection), LabMappings(name, planned.request.bundle, lost=lost)
         server_admin = LabServerAdmin(name)
         mortal = None if done is None else Mortal(admin, mappings, server_admin, done)
@@ -144,7 +144,7 @@ async def run(
                 positions=LivePositionReader(connection),
                 mappings=mortal or mappings,
                 servers=mortal or server_admin,
-                readers=None,
+                readers=LEFT_TO_OTHERS,
             ),
             watch=module.ApplyWatch(gate_timeout=120),
         )

@@ -19,8 +19,9 @@ from vstream.lab import binaries, lab, server_records
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import LabSetup
 from vstream.lab.state import LabDirectory
-from vstream.topology.bundle import Artifact, Bundle, ServerAddress
+from vstream.topology.bundle import Artifact, Bundle
 from vstream.topology.model import JetStreamLimits, Naming, Ports, Region, Server, Topology
+from vstream.topology.server_address import ServerAddress
 
 NO_MAPPINGS = "# none\n"
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from vstream.apply.port import Administration, ServerAdmin
+from vstream.apply.port import LEFT_TO_OTHERS, Administration, LeftToOthers, ServerAdmin
 from vstream.errors import NotReachableError, ServerError
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.canonical import to_canonical_stream
@@ -223,16 +223,16 @@ class FakeServers:
         return FakeMappings(self, bundle)
 
     def administer(
-        self, bundle: Bundle | None, *, servers: ServerAdmin | None = None, does_refresh: bool = False
+        self, bundle: Bundle | None, *, servers: ServerAdmin | LeftToOthers = LEFT_TO_OTHERS, does_refresh: bool = False
     ) -> Administration:
         """Everything by these servers; mappings only where they can load those of *bundle*."""
         return Administration(
             streams=self,
             checker=self,
             positions=self,
-            mappings=None if bundle is None else self.loader(bundle),
+            mappings=LEFT_TO_OTHERS if bundle is None else self.loader(bundle),
             servers=servers,
-            readers=self if does_refresh else None,
+            readers=self if does_refresh else LEFT_TO_OTHERS,
         )
 
 

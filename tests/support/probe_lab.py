@@ -24,9 +24,10 @@ from vstream.lint import parse_topology
 from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
 from vstream.render.pipeline import render_bundle
-from vstream.topology.bundle import Bundle, ServerAddress
+from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role, Topology
 from vstream.topology.physical import physical_name
+from vstream.topology.server_address import ServerAddress
 
 LAB = "probe"
 REGIONS = ("west", "central", "east")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 from tests.support.ports import free_port
-from vstream.topology.bundle import ServerAddress
+from vstream.topology.server_address import ServerAddress
 
 OWN_CERTIFICATE = (ROOT / "tests/fixtures/tls/certificate.pem", ROOT / "tests/fixtures/tls/key.pem")
 """The files of a certificate that no authority has signed."""

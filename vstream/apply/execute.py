@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from vstream.apply.port import Administration, ReaderAdmin, StreamAdmin
+from vstream.apply.port import LEFT_TO_OTHERS, Administration, ReaderAdmin, StreamAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.error_codes import ELECTION_TIMEOUT
@@ -246,7 +246,7 @@ class _PlanRun:
 
         What fails ends nothing, as they do it by themselves later; but a stream without a leader does.
         """
-        if (readers := self._administration.readers) is None:
+        if (readers := self._administration.readers) is LEFT_TO_OTHERS:
             return
         waiting = dict.fromkeys(gates, "")
         moving = self._plan.moving
@@ -296,21 +296,22 @@ class _PlanRun:
                 self._watch.on_wait(gate, reason)
 
     async def _load_mappings(self) -> None:
-        if self._administration.mappings is None:
+        mappings = self._administration.mappings
+        if mappings is LEFT_TO_OTHERS:
             self._mappings_pending = True
             return
         try:
-            await self._administration.mappings.ensure_loaded()
+            await mappings.ensure_loaded()
         except VstreamError as failure:
             self._failure = failure
         else:
             self._mappings_loaded = True
 
     async def _retire(self, servers: tuple[str, ...]) -> None:
-        if self._administration.servers is None:
+        if (server_admin := self._administration.servers) is LEFT_TO_OTHERS:
             return
         try:
-            await self._administration.servers.retire(servers)
+            await server_admin.retire(servers)
         except VstreamError as failure:
             self._failure = failure
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from vstream.apply.port import MappingAdmin
+from vstream.apply.port import LeftToOthers, MappingAdmin
 from vstream.apply.push_accounts import make_account_admin, with_system_login
 from vstream.apply.shipping import ShippingOptions, make_shipped_mappings
 from vstream.errors import LabError
@@ -59,8 +59,8 @@ def _make_lab_admin(name: str, bundle: Bundle, *, lost: Collection[str]) -> Mapp
 
 def choose_mapping_admin(
     request: PlanRequest, plan: Plan, servers: Servers, shipping: ShippingOptions
-) -> MappingAdmin | None:
-    """How *servers* come to load what is planned; None where only whoever runs them can make them. Raises VstreamError."""
+) -> MappingAdmin | LeftToOthers:
+    """How *servers* come to load what is planned. Raises VstreamError."""
     topology, lost = request.topology, request.lost
     if servers.lab is not None:
         return _make_lab_admin(servers.lab, request.bundle, lost=lost)

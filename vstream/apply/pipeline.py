@@ -8,13 +8,13 @@ from functools import partial
 
 from vstream.apply.execute import WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
 from vstream.apply.mappings import choose_mapping_admin
-from vstream.apply.port import Administration
+from vstream.apply.port import LEFT_TO_OTHERS, Administration
 from vstream.apply.shipping import ShippingOptions
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.status import list_endpoints
-from vstream.plan.live.connections import choose_connection, connect_all
+from vstream.plan.live.connections import connect_all, join_connections
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.pipeline import make_plan
@@ -53,13 +53,13 @@ async def apply_and_replan(
     recorder = PlacementRecorder(partial(make_changing_target, request.topology, planned.servers))
     mappings = choose_mapping_admin(request, planned.plan, planned.servers, shipping)
     async with connect_all(request.topology, request.endpoints) as connections:
-        connection = choose_connection(connections)
+        connection = join_connections(connections)
         administration = Administration(
             streams=JetStreamAdmin(connection),
             checker=LiveGateChecker(connection, recorder.ensure_recorded),
             positions=LivePositionReader(connection),
             mappings=mappings,
-            servers=LabServerAdmin(lab_name) if lab_name is not None else None,
+            servers=LabServerAdmin(lab_name) if lab_name is not None else LEFT_TO_OTHERS,
             readers=_LiveReaderAdmin(request.topology, planned.servers),
         )
         result = await execute_plan(planned.plan, administration, watch=watch)

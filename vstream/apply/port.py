@@ -8,6 +8,7 @@ What carrying out a plan needs from the world, and nothing more.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Protocol
 
 from vstream.plan.plan import Gate
@@ -122,16 +123,25 @@ class PositionReader(Protocol):
         """The sequence up to which everything that *durable* of *stream* delivers was acknowledged."""
 
 
+class LeftToOthers(Enum):
+    """Stands for whoever does what vstream does not: then that part of a plan is skipped."""
+
+    LEFT = "left to others"
+
+
+LEFT_TO_OTHERS = LeftToOthers.LEFT
+
+
 @value_class
 class Administration:
-    """Who does what a plan asks for. What is None nobody does, and it is skipped."""
+    """Who does what a plan asks for."""
 
     streams: StreamAdmin
     checker: GateChecker
     positions: PositionReader
-    mappings: MappingAdmin | None
-    """None where only whoever runs the servers can make them load mappings: what waits for these is skipped, too."""
-    servers: ServerAdmin | None
-    """None where servers that leave are somebody else's: they go on."""
-    readers: ReaderAdmin | None
-    """None where readers of moved streams are left to resume by themselves."""
+    mappings: MappingAdmin | LeftToOthers
+    """Left to whoever runs the servers, if only they can make them load mappings: what waits for these is skipped, too."""
+    servers: ServerAdmin | LeftToOthers
+    """Left to their owners, where servers that leave are not vstream's: they go on."""
+    readers: ReaderAdmin | LeftToOthers
+    """Left to themselves, where readers of moved streams resume later."""

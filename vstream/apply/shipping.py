@@ -17,16 +17,17 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from vstream.apply.port import MappingAdmin
+from vstream.apply.port import LEFT_TO_OTHERS, LeftToOthers, MappingAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import convert_malformed_errors, decode_object, require_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import ACCOUNT, Plan
 from vstream.render.write_bundle import write_bundle
-from vstream.topology.bundle import ServerAddress, loaded_path
+from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Endpoint
 from vstream.topology.profiles import profile_of
+from vstream.topology.server_address import ServerAddress
 from vstream.value_class import value_class
 
 ReadMissing: TypeAlias = Callable[[], Awaitable[Mapping[str, Sequence[str]]]]
@@ -53,8 +54,8 @@ class ShippingOptions:
     """Seconds to wait until rules are loaded that somebody else has servers load."""
 
 
-def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: ShippingOptions) -> MappingAdmin | None:
-    """How servers come to load what is planned; None where only whoever runs them can make them. Raises VstreamError."""
+def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: ShippingOptions) -> MappingAdmin | LeftToOthers:
+    """How servers come to load what is planned; left to others where vstream cannot make them. Raises VstreamError."""
     servers = [server for server in request.bundle.servers if server.region not in request.lost]
     living = {region: endpoint for region, endpoint in request.endpoints.items() if region not in request.lost}
     system = {region: endpoint.system for region, endpoint in living.items() if endpoint.system is not None}
@@ -73,7 +74,7 @@ def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: ShippingOp
                 "files would be shipped, but no server would load them",
                 hint="name a user of the system account (`system` under `connect`), or pass `--wait-loaded SECONDS`",
             )
-        return None
+        return LEFT_TO_OTHERS
     times = 2 if any(rule.kind == ACCOUNT and rule.before is None for rule in plan.rules) else 1
     return ShippedMappings(
         ship=_make_shipper(request, servers, shipping.command) if shipping.command is not None else None,

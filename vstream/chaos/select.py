@@ -19,7 +19,7 @@ _SERVER_FAULTS = quote_names(fault.name for fault in FAULTS.values() if fault.ai
 _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 
 
-def find_running_in_region(target: TargetServers, region: str) -> tuple[str, ...]:
+def require_running_in_region(target: TargetServers, region: str) -> tuple[str, ...]:
     """The running servers of *region*. Raises UnknownNameError if there is no such region, LabError if none runs."""
     _require_region(target, region)
     running = tuple(server for server in target.list_in_region(region) if target.nats_server(server).is_running())
@@ -28,7 +28,7 @@ def find_running_in_region(target: TargetServers, region: str) -> tuple[str, ...
     return running
 
 
-def find_running_server(target: TargetServers, name: str) -> str:
+def require_running_server(target: TargetServers, name: str) -> str:
     """The server *name*, which runs. Raises UnknownNameError if it does not exist, LabError if it does not run."""
     if name not in target.servers:
         raise UnknownNameError(f"there is no server `{name}`", hint=f"servers: {', '.join(target.servers)}")
@@ -37,7 +37,7 @@ def find_running_server(target: TargetServers, name: str) -> str:
     return name
 
 
-def find_serving_servers(target: TargetServers, name: str) -> tuple[str, ...]:
+def require_serving_servers(target: TargetServers, name: str) -> tuple[str, ...]:
     """The servers of region *name*, or the server *name*, that run and are not paused. Raises UnknownNameError, or LabError for none."""
     if name in target.regions and name in target.servers:
         raise UnknownNameError(
@@ -48,7 +48,9 @@ def find_serving_servers(target: TargetServers, name: str) -> tuple[str, ...]:
             f"there is no region or server `{name}`",
             hint=f"regions: {', '.join(target.regions)}; servers: {', '.join(target.servers)}{_explain(target, name)}",
         )
-    servers = find_running_in_region(target, name) if name in target.regions else (find_running_server(target, name),)
+    servers = (
+        require_running_in_region(target, name) if name in target.regions else (require_running_server(target, name),)
+    )
     serving = tuple(candidate for candidate in servers if target.may_answer(candidate))
     if not serving:
         raise LabError(f"`{name}` is paused already", hint="`vstream chaos resume` resumes it")

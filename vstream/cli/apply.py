@@ -88,7 +88,7 @@ def command(
     console.print_lines(plan_view.render_plan(plan, is_verbose=verbose))
     if plan.blocked:
         console.print_problem("Nothing was changed: resolve what is blocked first.")
-        raise typer.Exit(NO if plan.refused else UNKNOWN)
+        raise typer.Exit(NO if plan.refusals else UNKNOWN)
     if not plan.has_work:
         _exit_if_unknown(plan, file)
         return

@@ -74,7 +74,7 @@ def command(
         _save_plan(out, topology, loaded.text, planned)
     _print_plan(planned, output, is_verbose=verbose)
     if planned.plan.blocked:
-        raise typer.Exit(NO if planned.plan.refused else UNKNOWN)
+        raise typer.Exit(NO if planned.plan.refusals else UNKNOWN)
     if detailed_exitcode and not planned.plan.is_empty:
         raise typer.Exit(CHANGES_PRESENT)
     if planned.plan.are_rules_unknown:

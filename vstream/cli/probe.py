@@ -21,7 +21,7 @@ from vstream.cli.views.progress import progress_bar
 from vstream.errors import NotReachableError, VstreamError
 from vstream.health.live.beacons import list_streams_with_beacons, publish_beacons, read_beacons
 from vstream.health.snapshot import BeaconSighting
-from vstream.plan.live.connections import choose_connection, connect_all
+from vstream.plan.live.connections import connect_all, join_connections
 from vstream.probe.pipeline import ProbeOptions, probe_each_server, probe_regions
 from vstream.servers.find_servers import Servers, endpoints_as_user, use_servers
 from vstream.topology.accounts import PROBE_USER
@@ -146,7 +146,7 @@ async def _repeat(latest: Callable[[], Round], every: float) -> bool:
 async def _send_once(topology: Topology, servers: Servers, is_json: bool) -> bool:
     """Whether all beacons were published."""
     async with connect_all(topology, servers.endpoints) as connections:
-        choose_connection(connections)
+        join_connections(connections)
         seen = await read_beacons(topology, connections, patience=_BEACON_TIMEOUT)
         problems = await publish_beacons(topology, connections)
     _show(topology, seen, problems, is_json)

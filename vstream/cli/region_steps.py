@@ -101,6 +101,6 @@ def report_end_or_exit(change: PlannedChange, success: str) -> None:
         console.print_note(success, style="bold green")
     elif plan.blocked:
         console.print_problem("Nothing was changed: resolve what is blocked first.")
-        raise typer.Exit(NO if plan.refused else UNKNOWN)
+        raise typer.Exit(NO if plan.refusals else UNKNOWN)
     else:
         console.print_note("Nothing was changed: pass `--yes` to do it.")

@@ -16,8 +16,8 @@ from vstream.lab import ports
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Backend, Links
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Seat, Topology
+from vstream.topology.server_address import ServerAddress
 
 
 def new_regions(topology: Topology, record: LabRecord) -> frozenset[str]:

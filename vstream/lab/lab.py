@@ -26,8 +26,9 @@ from vstream.lab.state import LabDirectory, lab_directory
 from vstream.lab.status import LabStatus, find_recorded_lab, is_running, read_lab_status
 from vstream.plan.live.loaded_rules import find_unserved_accounts
 from vstream.topology.accounts import Account
-from vstream.topology.bundle import Bundle, ServerAddress
+from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
+from vstream.topology.server_address import ServerAddress
 from vstream.value_class import value_class
 
 _RELOAD_TIMEOUT = 10.0

@@ -15,8 +15,8 @@ from collections.abc import Collection, Sequence
 from vstream.errors import LabError
 from vstream.lab.links.state import Backend
 from vstream.lab.state import LabDirectory
-from vstream.topology.bundle import LAB_BASE_PORT, LAST_PORT, PORTS_PER_SERVER, ServerAddress
 from vstream.topology.model import Seat
+from vstream.topology.server_address import FIRST_PORT, LAST_PORT, PORTS_PER_SERVER, ServerAddress
 
 HOST = "127.0.0.1"
 BLOCK = 100
@@ -65,7 +65,7 @@ def choose_block(count: int, *, fronts: int = 0, reserved: Collection[int] = (),
     Raises LabError if there is none.
     """
     size = PORTS_PER_SERVER * count + fronts
-    for first in range(LAB_BASE_PORT, LAST_PORT - size + 2, BLOCK):
+    for first in range(FIRST_PORT, LAST_PORT - size + 2, BLOCK):
         block = range(first, first + size)
         if any(port in reserved for port in block) or not all(map(is_free, block)):
             continue
@@ -73,7 +73,7 @@ def choose_block(count: int, *, fronts: int = 0, reserved: Collection[int] = (),
             return first
         skip -= 1
     raise LabError(
-        f"no {size} consecutive ports are free between {LAB_BASE_PORT} and {LAST_PORT}",
+        f"no {size} consecutive ports are free between {FIRST_PORT} and {LAST_PORT}",
         hint="every lab keeps its ports until `vstream lab down NAME --purge`",
     )
 

@@ -14,7 +14,7 @@ from vstream.formatting import quote_names
 from vstream.jetstream import monitoring
 from vstream.jetstream.monitoring import Meta
 from vstream.lab.links.state import Pair
-from vstream.topology.bundle import ServerAddress
+from vstream.topology.server_address import ServerAddress
 from vstream.value_class import value_class
 
 READY_TIMEOUT = 60.0

@@ -29,8 +29,9 @@ from vstream.lab.links.state import Backend, LinkState, Pair
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer, stop_servers
 from vstream.lab.state import LabDirectory, LabRecord, hold_lock, labs_directory, list_lab_directories
-from vstream.topology.bundle import Artifact, Bundle, ServerAddress
+from vstream.topology.bundle import Artifact, Bundle
 from vstream.topology.model import Topology, Transport
+from vstream.topology.server_address import ServerAddress
 from vstream.value_class import value_class
 
 _Result = TypeVar("_Result")

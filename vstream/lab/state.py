@@ -37,8 +37,8 @@ from filelock import FileLock, Timeout
 from vstream.errors import LabError
 from vstream.files import PathBelow, state_directory, write_private
 from vstream.lab.binaries import Program
-from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Server, Transport
+from vstream.topology.server_address import ServerAddress
 from vstream.value_class import value_class
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

@@ -19,8 +19,8 @@ from vstream.lab.links.state import Backend
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord, lab_directory, list_lab_directories
 from vstream.topology.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, inbox_of, regional_user
-from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import CLIENT_INBOX, Endpoint
+from vstream.topology.server_address import ServerAddress
 from vstream.value_class import value_class
 
 

@@ -13,7 +13,7 @@ from itertools import product
 from vstream.errors import NotReachableError, RefusedError, StalePlanError, VstreamError
 from vstream.formatting import summarize_names
 from vstream.plan.diff import diff
-from vstream.plan.live.connections import choose_connection, connect_all
+from vstream.plan.live.connections import connect_all, join_connections
 from vstream.plan.live.lost_region import measure_losses, require_silent_and_unused
 from vstream.plan.live.observe import observe
 from vstream.plan.plan import Change, Delete, Plan, UnreachableRegion, Update, risk_of
@@ -58,7 +58,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
             on_progress(f"waiting for {', '.join(waiting)}")
 
     async with connect_all(topology, request.endpoints, on_open=report) as connections:
-        connection = choose_connection(connections)
+        connection = join_connections(connections)
         on_progress("reading streams, consumers and loaded rules")
         observed = await observe(topology, connections, request.endpoints)
         await require_silent_and_unused(topology, lost, request.endpoints, observed)
@@ -105,8 +105,8 @@ def require_same(fresh: Plan, reviewed: Plan) -> None:
 
 def require_nothing_else(plan: Plan) -> None:
     """Raises RefusedError if *plan* has other changes, whose risks nobody has seen; VstreamError if that is not known."""
-    if plan.unanswered and not plan.differs:
-        names = summarize_names([blocked.name for blocked in plan.unanswered])
+    if plan.without_answer and not plan.differs:
+        names = summarize_names([blocked.name for blocked in plan.without_answer])
         raise VstreamError(
             f"nobody answered for {names}, and nothing was changed",
             hint="is a server down? run this again when it is back",

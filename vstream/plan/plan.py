@@ -366,24 +366,24 @@ class Plan:
         return tuple(change.config.name for change in self.changes if is_move(change))
 
     @property
-    def unanswered(self) -> tuple[Blocked, ...]:
+    def without_answer(self) -> tuple[Blocked, ...]:
         """What is blocked because nobody answered for it: whether it differs is not known."""
         return tuple(blocked for blocked in self.blocked if blocked.reason == UNANSWERED)
 
     @property
-    def refused(self) -> tuple[Blocked, ...]:
+    def refusals(self) -> tuple[Blocked, ...]:
         """What is blocked for another reason: it differs, and cannot be made as the topology says."""
         return tuple(blocked for blocked in self.blocked if blocked.reason != UNANSWERED)
 
     @property
     def differs(self) -> bool:
         """Whether anything on the servers is known not to be as the topology says."""
-        return bool(self.changes or self.rules or self.leaving or self.refused)
+        return bool(self.changes or self.rules or self.leaving or self.refusals)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing differs and nothing is unanswered. Servers whose rules were not read do not count."""
-        return not (self.differs or self.unanswered)
+        return not (self.differs or self.without_answer)
 
     @property
     def has_work(self) -> bool:

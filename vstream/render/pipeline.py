@@ -31,6 +31,7 @@ from vstream.topology.model import PhysicalPart, Security, StreamSettings, Topol
 from vstream.topology.profiles import domains, profile_of
 from vstream.topology.profiles.profile import layouts
 from vstream.topology.read_accounts import read_accounts, unreported_digest
+from vstream.topology.server_address import ServerAddress
 from vstream.topology.signing import Signer, account_key
 from vstream.topology.stream_config import StreamConfig
 
@@ -45,8 +46,8 @@ _MOST_SERVERS = 100
 def render_bundle(
     topology: Topology,
     *,
-    addresses: Sequence[bundle.ServerAddress] | None = None,
-    written: Sequence[bundle.ServerAddress] | None = None,
+    addresses: Sequence[ServerAddress] | None = None,
+    written: Sequence[ServerAddress] | None = None,
     templates: Path | None = None,
     signer: Signer | None = None,
 ) -> bundle.Bundle:
@@ -95,7 +96,7 @@ def render_sample(topology: Topology, templates: Path | None = None) -> bundle.B
     if len(addresses) <= _MOST_SERVERS:
         return render_bundle(topology, templates=templates)
 
-    def describe(address: bundle.ServerAddress) -> Hashable:
+    def describe(address: ServerAddress) -> Hashable:
         region = topology.region(address.region)
         return region.jetstream, region.gateway, address.is_stretch, address.is_hub, address.server.host is None
 
@@ -104,11 +105,9 @@ def render_sample(topology: Topology, templates: Path | None = None) -> bundle.B
     return replace(render_bundle(topology, addresses=listed, written=written, templates=templates), servers=addresses)
 
 
-def _take_two(
-    addresses: Iterable[bundle.ServerAddress], key: Callable[[bundle.ServerAddress], Hashable]
-) -> list[bundle.ServerAddress]:
+def _take_two(addresses: Iterable[ServerAddress], key: Callable[[ServerAddress], Hashable]) -> list[ServerAddress]:
     """Of *addresses* the first two with each value of *key*."""
-    alike: dict[Hashable, list[bundle.ServerAddress]] = {}
+    alike: dict[Hashable, list[ServerAddress]] = {}
     for address in addresses:
         alike.setdefault(key(address), []).append(address)
     return [address for group in alike.values() for address in group[:2]]
@@ -439,9 +438,9 @@ class _Renderer:
         return None if errors else document.root
 
     def servers(
-        self, topology: Topology, addresses: Sequence[bundle.ServerAddress], written: Sequence[bundle.ServerAddress]
+        self, topology: Topology, addresses: Sequence[ServerAddress], written: Sequence[ServerAddress]
     ) -> Iterator[bundle.Artifact]:
-        members: dict[str, list[bundle.ServerAddress]] = {
+        members: dict[str, list[ServerAddress]] = {
             cluster: [] for cluster in (*topology.clusters, *server_view.hub_clusters(topology))
         }
         for address in addresses:
@@ -473,7 +472,7 @@ class _Renderer:
                     origin=("stretch",) if address.is_stretch else ("regions", address.region),
                 )
 
-    def contexts(self, topology: Topology, addresses: Sequence[bundle.ServerAddress]) -> Iterator[bundle.Artifact]:
+    def contexts(self, topology: Topology, addresses: Sequence[ServerAddress]) -> Iterator[bundle.Artifact]:
         for region in topology.regions:
             if region.endpoint is not None and region.endpoint.context:
                 continue  # It has one, which knows the addresses that the topology does not.
@@ -513,7 +512,7 @@ def _template_line(error: BaseException) -> int:
     return line
 
 
-def _make_common_values(topology: Topology, address: bundle.ServerAddress) -> dict[str, Any]:
+def _make_common_values(topology: Topology, address: ServerAddress) -> dict[str, Any]:
     """What the template of a server's configuration gets that does not depend on the other servers."""
     login = {"path": bundle.SYSTEM_PASSWORD_PATH, "user": SYSTEM_USER, "variable": password_variable(SYSTEM_USER)}
     return {

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vstream.topology.accounts import LEAF_VARIABLE
-from vstream.topology.bundle import HUBS_PATH, ServerAddress, base_port, leaf_path, loaded_path
+from vstream.topology.bundle import HUBS_PATH, leaf_path, loaded_path
 from vstream.topology.model import Region, Security, ServerOptions, Topology
+from vstream.topology.server_address import ServerAddress, base_port
 
 _BACKOFF_SINCE = (2, 12)
 """`connect_backoff` and `server_metadata` (server/opts.go)."""

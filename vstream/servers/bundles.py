@@ -12,8 +12,9 @@ from vstream.lab import keys
 from vstream.lab.status import list_addresses
 from vstream.render.pipeline import render_bundle
 from vstream.servers.find_servers import Servers
-from vstream.topology.bundle import Bundle, ServerAddress
+from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
+from vstream.topology.server_address import ServerAddress
 
 
 def provide_signer(topology: Topology, lab_name: str | None) -> Keyring | None:

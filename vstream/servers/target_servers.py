@@ -17,10 +17,10 @@ from vstream.lab.readiness import trust_monitors
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lab.status import find_recorded_lab, find_system_endpoint, list_endpoints
-from vstream.plan.live.connections import check_cluster, choose_connection
+from vstream.plan.live.connections import check_cluster, join_connections
 from vstream.servers.find_servers import Servers
-from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Endpoint, Topology
+from vstream.topology.server_address import ServerAddress
 from vstream.value_class import value_class
 
 
@@ -131,7 +131,7 @@ class TargetServers:
 
         opened = dict(zip(regions, await asyncio.gather(*map(open_region, regions)), strict=True))
         try:
-            yield choose_connection(opened)
+            yield join_connections(opened)
         finally:
             await asyncio.gather(*(result.close() for result in opened.values() if isinstance(result, Connection)))
 

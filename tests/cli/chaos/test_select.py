@@ -37,22 +37,22 @@ def wide() -> TargetServers:
 @pytest.mark.parametrize(
     ("take", "name", "hint"),
     [
-        (select.find_running_in_region, "stretch", KNOWN + ACROSS),
+        (select.require_running_in_region, "stretch", KNOWN + ACROSS),
         (lambda where, name: select.parse_sides(where, ["west", name]), "stretch", KNOWN + ACROSS),
         (lambda where, name: select.links_around(where, [name]), "stretch", KNOWN + ACROSS),
         (lambda where, name: select.find_link(where, "west", name), "stretch", KNOWN + ACROSS),
         (
-            select.find_serving_servers,
+            select.require_serving_servers,
             "stretch",
             f"{KNOWN}; servers: west-1, central-1, east-1, stretch-west, stretch-central, stretch-east{ACROSS}",
         ),
-        (select.find_running_in_region, "c-west", f"{KNOWN}; `c-west` is the cluster of region `west`"),
+        (select.require_running_in_region, "c-west", f"{KNOWN}; `c-west` is the cluster of region `west`"),
         (
-            select.find_running_in_region,
+            select.require_running_in_region,
             "stretch-east",
             f"{KNOWN}; `stretch-east` is a server in region `east`: {TAKE_SERVERS} take it alone",
         ),
-        (select.find_running_in_region, "wset", KNOWN),
+        (select.require_running_in_region, "wset", KNOWN),
     ],
 )
 def test_what_is_no_region_is_told_apart(take: Callable[[TargetServers, str], object], name: str, hint: str) -> None:

@@ -142,13 +142,15 @@ class FaultRequest:
     def servers_of_regions(self) -> tuple[str, ...]:
         """The servers of the named regions, or all."""
         names = self.spec.targets or self.target.regions
-        return tuple(server for name in names for server in select.find_running_in_region(self.target, name))
+        return tuple(server for name in names for server in select.require_running_in_region(self.target, name))
 
     def servers_of_targets(self) -> tuple[str, ...]:
         """The named servers and the servers of the named regions, or all."""
         if not self.spec.targets:
             return tuple(self.target.servers)
-        return tuple(server for name in self.spec.targets for server in select.find_serving_servers(self.target, name))
+        return tuple(
+            server for name in self.spec.targets for server in select.require_serving_servers(self.target, name)
+        )
 
     def find_physical_stream(self) -> str:
         """The name of the physical stream that the first target and `--region` mean."""

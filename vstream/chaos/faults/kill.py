@@ -31,18 +31,20 @@ async def _resolve_kill_region(request: base.FaultRequest) -> base.LastingInject
 
 async def _resolve_kill_server(request: base.FaultRequest) -> base.LastingInjection:
     names = request.spec.targets
-    return request.make_lasting(Kill(servers=tuple(select.find_running_server(request.target, name) for name in names)))
+    return request.make_lasting(
+        Kill(servers=tuple(select.require_running_server(request.target, name) for name in names))
+    )
 
 
 async def _resolve_kill_leader(request: base.FaultRequest) -> base.LastingInjection:
     leadership, leader = await select.require_stream_leader(request.target, request.find_physical_stream())
-    killed = request.make_lasting(Kill(servers=(select.find_running_server(request.target, leader),)))
+    killed = request.make_lasting(Kill(servers=(select.require_running_server(request.target, leader),)))
     return replace(killed, also_confirm=select.make_stream_leader_check(request.target, leadership, leader))
 
 
 async def _resolve_kill_meta_leader(request: base.FaultRequest) -> base.LastingInjection:
     leader = await leaders.require_meta_leader(request.target)
-    killed = request.make_lasting(Kill(servers=(select.find_running_server(request.target, leader),)))
+    killed = request.make_lasting(Kill(servers=(select.require_running_server(request.target, leader),)))
     return replace(killed, also_confirm=select.make_meta_leader_check(request.target, leader))
 
 

@@ -18,7 +18,7 @@ from vstream.health.repair.live.scan import Tick
 from vstream.health.repair.sourcing import Leftover, SourcingRepairs, find_lost_ends, find_standstills
 from vstream.health.status import PairState
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.plan.live.connections import choose_connection, connect_reconnecting, select_reached
+from vstream.plan.live.connections import connect_reconnecting, join_connections, select_reached
 from vstream.servers.target_servers import TargetServers
 from vstream.syntax.document import Json
 from vstream.topology import physical
@@ -163,7 +163,7 @@ async def check_and_repair(request: RepairRequest, observer: RepairObserver) -> 
     async with connect_reconnecting(request.topology, request.target.endpoints) as opened:
         leftovers: tuple[Leftover, ...] = ()
         if request.kinds & {RepairKind.CLEAR, RepairKind.REPLAY}:
-            leftovers = await replay.find_leftovers(request.topology, choose_connection(opened))
+            leftovers = await replay.find_leftovers(request.topology, join_connections(opened))
         sourcing = await _plan_sourcing(request, opened, leftovers)
         observer.found_sourcing(sourcing)
         if request.is_approved:
@@ -228,7 +228,7 @@ async def _repair_sourcing(
         if leftover.is_running:
             still_open.append(f"`{leftover.stream}` is in use by a running repair")
         else:
-            await replay.remove_leftover(choose_connection(opened), leftover)
+            await replay.remove_leftover(join_connections(opened), leftover)
     stopped = frozenset(planned.reader for planned in repairs.standstills if planned.obstacle is None)
     if stopped:
         timeout = max(request.timeout, _RESUME_TIMEOUT)

@@ -9,8 +9,8 @@ from vstream.errors import LabError
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import IDEAL, Backend, Front, Links, LinkState, Pair
 from vstream.lab.state import LabDirectory
-from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Link, Topology
+from vstream.topology.server_address import ServerAddress
 
 _NANOSECONDS = 10**9
 

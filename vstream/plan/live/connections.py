@@ -149,11 +149,11 @@ def name_manager(topology: Topology, region: str) -> str:
     return profile_of(topology).user_name(VSTREAM_USER, region)
 
 
-def choose_connection(connections: Mapping[str, Connection | NotReachableError]) -> Connection:
+def join_connections(connections: Mapping[str, Connection | NotReachableError]) -> Connection:
     """
-    That to the first region that can be reached: any answers for all, but for what only a domain's own region knows.
+    One connection for all regions. It asks the first that can be reached, and a domain's own region for what only that knows.
 
-    Raises NotReachableError with every reason if there is none.
+    Raises NotReachableError with every reason if no region can be reached.
     """
     return DomainRoutingConnection(next(iter(select_reached(connections).values())), connections)
 

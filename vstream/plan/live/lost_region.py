@@ -8,7 +8,7 @@ from vstream.errors import NotReachableError, RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
 from vstream.plan.context import Observed
-from vstream.plan.live.connections import choose_connection, connect_all
+from vstream.plan.live.connections import connect_all, join_connections
 from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.live.witnesses import DeathVerdict, ask_region
 from vstream.plan.plan import RegionLoss
@@ -112,7 +112,7 @@ async def _choose_homes(
     if not homed:
         return {}
     async with connect_all(topology, endpoints) as connections:
-        streams, missing = await JetStreamAdmin(choose_connection(connections)).streams()
+        streams, missing = await JetStreamAdmin(join_connections(connections)).streams()
     homes = {}
     for stream in homed:
         copies = promote_home.copies_of(stream.name, streams.values(), topology.name)

@@ -18,7 +18,7 @@ from vstream.plan.live.connections import (
     GLOBAL_ACCOUNT,
     check_connected_account,
     check_security_mode,
-    choose_connection,
+    join_connections,
     name_manager,
     read_account_name,
 )
@@ -41,7 +41,7 @@ async def observe(
     topology: Topology, connections: Mapping[str, Connection | NotReachableError], endpoints: Mapping[str, Endpoint]
 ) -> Observed:
     """Everything that a plan compares. Raises VstreamError if the streams cannot be listed."""
-    connection = choose_connection(connections)
+    connection = join_connections(connections)
     admin, account = JetStreamAdmin(connection), await read_account_name(connection)
     is_signed = topology.security is Security.OPERATOR
     check_security_mode(topology, account)

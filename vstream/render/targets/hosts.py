@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import jinja2
 
 from vstream.errors import VstreamError
-from vstream.topology.bundle import Artifact, Bundle, ServerAddress
+from vstream.topology.bundle import Artifact, Bundle
 from vstream.topology.model import Topology
+from vstream.topology.server_address import ServerAddress
 
 _INCLUDE = re.compile(r'^\s*include "(?:\.\./)?([^"]+)"', re.MULTILINE)
 _PATH = re.compile(r"[\w/.+-]+")

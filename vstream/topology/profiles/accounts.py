@@ -8,8 +8,7 @@ from vstream.topology import naming
 from vstream.topology.accounts import Account
 from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream
 from vstream.topology.profiles import hidden_accounts, mapped
-from vstream.topology.profiles.manual import ProfileManual
-from vstream.topology.profiles.profile import Profile, other_layout
+from vstream.topology.profiles.profile import Profile, ProfileManual, second_layout
 from vstream.topology.profiles.shared import ACKS, mapped_subjects
 
 
@@ -85,7 +84,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
 
     def accounts(self, topology: Topology) -> tuple[Account, ...]:
         """See `hidden_accounts`; while the topology moves here, that of clients has streams that feed the others."""
-        former = other_layout(topology)
+        former = second_layout(topology)
         if former is None:
             return hidden_accounts.accounts(topology)
         return mapped.join_accounts(topology, former, clients_in=topology)

@@ -13,7 +13,7 @@ from vstream.topology.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_
 from vstream.topology.model import Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import API, CLIENT_ACCOUNT, PUBLISH_PREFIX
 from vstream.topology.profiles import shared
-from vstream.topology.profiles.manual import ProfileManual
+from vstream.topology.profiles.profile import ProfileManual
 
 PASSED = ("$JS.*.API.CONSUMER.CREATE.>", "$JSC.R.>", "$JS.S.>", "$JS.FC.>", "_GR_.>")
 """

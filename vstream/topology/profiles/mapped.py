@@ -23,8 +23,7 @@ from vstream.topology.naming import (
     account_of_reads,
 )
 from vstream.topology.profiles import hidden_accounts, shared
-from vstream.topology.profiles.manual import ProfileManual
-from vstream.topology.profiles.profile import Profile, other_layout
+from vstream.topology.profiles.profile import Profile, ProfileManual, second_layout
 from vstream.topology.profiles.shared import (
     canary_subjects,
     delivery_export,
@@ -143,7 +142,7 @@ class MappedProfile(Profile):
         """
         if not topology.has_accounts:
             return ()
-        later = other_layout(topology)
+        later = second_layout(topology)
         if later is not None:
             return join_accounts(later, topology, clients_in=topology)
         return (

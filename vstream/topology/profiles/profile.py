@@ -13,10 +13,27 @@ from vstream.topology import naming
 from vstream.topology.accounts import Account
 from vstream.topology.bundle import PASSWORDS_PATH
 from vstream.topology.model import Consistency, Naming, Role, Routing, Topology, VirtualStream
-from vstream.topology.profiles.manual import ProfileManual
+from vstream.value_class import value_class
 
 _OWN_API_RULE = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{naming.API}.>"),))
 """The prefix of the clients' account's own API while a topology moves."""
+
+
+@value_class
+class ProfileManual:
+    """A profile's column in the table of docs/routing.md: Markdown, one field a row."""
+
+    accounts: str
+    streams: str
+    mapping_rules: str
+    creating_consumers: str
+    mirrored_consumers: str
+    changing_streams: str
+    core_subscribers: str
+    users: str
+    files: str
+    servers: str
+    runbooks: str
 
 
 class Profile(ABC):
@@ -167,9 +184,9 @@ def stretch_accounts(topology: Topology) -> tuple[str, ...]:
     return (naming.stretch_account(topology.stretch.cluster),) if topology.stretch else ()
 
 
-def other_layout(topology: Topology) -> Topology | None:
+def second_layout(topology: Topology) -> Topology | None:
     """
-    *topology* in the layout that its clients do not use: the next or the former one. None if it does not move.
+    *topology* in its second layout, which clients do not use: the next or the former one. None if it does not move.
 
     A topology that moves has both layouts of its streams side by side. First clients use the old one (`moves_to`), then the
     new one (`moves_from`). Each read stream of the new one also sources the old read stream of its region.
@@ -187,6 +204,6 @@ def other_layout(topology: Topology) -> Topology | None:
 
 
 def layouts(topology: Topology) -> tuple[Topology, ...]:
-    """*topology*, and the other layout if it moves."""
-    second = other_layout(topology)
+    """*topology*, and its second layout if it moves."""
+    second = second_layout(topology)
     return (topology,) if second is None else (topology, second)

@@ -28,8 +28,7 @@ from vstream.topology.naming import (
     stretch_account,
 )
 from vstream.topology.profiles import shared
-from vstream.topology.profiles.manual import ProfileManual
-from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
+from vstream.topology.profiles.profile import ProfileManual, stretch_account_of, stretch_accounts
 from vstream.topology.profiles.shared import WriteBesideReadProfile, write_stream_api_subjects
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 

@@ -11,8 +11,8 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology import naming
-from vstream.topology.bundle import LAST_PORT, PORTS_PER_SERVER, base_port
 from vstream.topology.model import Ports, Role, Server
+from vstream.topology.server_address import LAST_PORT, PORTS_PER_SERVER, base_port
 
 
 @rule("VS110", "tags-do-not-match-servers", Severity.ERROR)
