@@ -82,7 +82,7 @@ def arm(record: Record) -> None:
     after(shipping, "_run", lambda *_: "a server has its file")
     after(shipping, "connect_to_system", lambda *_: "all have their files")
     after(shipping, "reload_server", lambda *_: "a server has reloaded")
-    after(shipping, "wait_loaded", lambda _read, server, _patience: server and "the canary has what is planned")
+    after(shipping, "wait_loaded", lambda _request, server, _within: server and "the canary has what is planned")
     after(shipping.RemoteReload, "run", lambda *_: "all have reloaded")
     after(execute._PlanRun, "_load_mappings", lambda *_: "all have what is planned")
     after(execute._PlanRun, "_make_changes", lambda _run, changes: stage_of(changes[0]).name if changes else None)

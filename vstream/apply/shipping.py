@@ -15,7 +15,6 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 from vstream.apply.port import LEFT_TO_OTHERS, LeftToOthers, MappingAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
@@ -30,8 +29,6 @@ from vstream.topology.profiles import profile_of
 from vstream.topology.server_address import ServerAddress
 from vstream.value_class import value_class
 
-ReadMissing: TypeAlias = Callable[[], Awaitable[Mapping[str, Sequence[str]]]]
-"""Reads what each server has not loaded of what is planned: the sources of rules by the server's name, none if unread."""
 _COMMAND_TIMEOUT = 300.0
 """Seconds that the command gets for one server."""
 _PING = "$SYS.REQ.SERVER.PING"
@@ -51,7 +48,7 @@ class ShippingOptions:
     command: str | None = None
     """Run for each server, with `{server}`, `{host}`, `{region}` and `{directory}` filled in."""
     loaded_timeout: float | None = None
-    """Seconds to wait until rules are loaded that somebody else has servers load."""
+    """Seconds until rules must be loaded, where somebody else brings files or has servers load them; else None."""
 
 
 def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: ShippingOptions) -> MappingAdmin | LeftToOthers:
@@ -77,10 +74,10 @@ def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: ShippingOp
         return LEFT_TO_OTHERS
     times = 2 if any(rule.kind == ACCOUNT and rule.before is None for rule in plan.rules) else 1
     return ShippedMappings(
-        ship=_make_shipper(request, servers, shipping.command) if shipping.command is not None else None,
+        request=request,
+        servers=servers,
+        shipping=shipping,
         reloads=_plan_reloads(request, servers, system, times) if system else (),
-        missing=lambda: _read_missing(request),
-        loaded_timeout=shipping.loaded_timeout,
     )
 
 
@@ -104,8 +101,8 @@ def _plan_reloads(
     return tuple(reloads)
 
 
-async def _read_missing(request: PlanRequest) -> dict[str, list[str]]:
-    """The sources of rules and account entries that each server has not loaded as planned, by its name."""
+async def _read_missing(request: PlanRequest) -> Mapping[str, Sequence[str]]:
+    """The sources of rules and account entries that each server has not loaded as planned, by its name; none if unread."""
     missing: dict[str, list[str]] = defaultdict(list)
     plan = await make_plan(request)
     for rule in plan.rules:
@@ -116,17 +113,15 @@ async def _read_missing(request: PlanRequest) -> dict[str, list[str]]:
     return missing
 
 
-def _make_shipper(request: PlanRequest, servers: Sequence[ServerAddress], command: str) -> Callable[[], None]:
-    def ship() -> None:
-        with tempfile.TemporaryDirectory(prefix="vstream-ship-") as name:
-            directory = Path(name) / "bundle"
-            # Nothing else: servers refuse to reload other gateways, and a new region is in the configuration of all.
-            loaded = loaded_path(request.topology)
-            write_bundle([artifact for artifact in request.bundle.artifacts if artifact.path == loaded], directory)
-            for server in servers:
-                _run(fill_in(command, server, directory), server.server.name)
-
-    return ship
+def _ship(request: PlanRequest, servers: Sequence[ServerAddress], command: str) -> None:
+    """Run *command* for each of *servers*, with the file that they load."""
+    with tempfile.TemporaryDirectory(prefix="vstream-ship-") as name:
+        directory = Path(name) / "bundle"
+        # Nothing else: servers refuse to reload other gateways, and a new region is in the configuration of all.
+        loaded = loaded_path(request.topology)
+        write_bundle([artifact for artifact in request.bundle.artifacts if artifact.path == loaded], directory)
+        for server in servers:
+            _run(fill_in(command, server, directory), server.server.name)
 
 
 def fill_in(command: str, server: ServerAddress, directory: Path) -> list[str]:
@@ -166,27 +161,27 @@ class ShippedMappings:
     """
     MappingAdmin for servers whose files somebody ships.
 
-    *ship* puts the files on the servers; None where that is done by others. *reloads* have servers load them, one after
-    the other; none where something beside them does, such as a sidecar. *missing* says what is not loaded.
-    *loaded_timeout*: seconds until nothing is, where something beside them brings files or loads them; else None.
+    What *request* plans goes to *servers* as *shipping* says. *reloads* have servers load it, one after the other; none
+    where something beside them does, such as a sidecar.
     """
 
-    ship: Callable[[], None] | None
+    request: PlanRequest
+    servers: Sequence[ServerAddress]
+    shipping: ShippingOptions
     reloads: Sequence[RemoteReload]
-    missing: ReadMissing
-    loaded_timeout: float | None = None
 
     async def ensure_loaded(self) -> None:
         """See MappingAdmin."""
-        if self.ship is not None:
+        command, loaded_timeout = self.shipping.command, self.shipping.loaded_timeout
+        if command is not None:
             for reload in self.reloads:
                 await reload.check_login()  # before anything is shipped
-            await asyncio.to_thread(self.ship)
+            await asyncio.to_thread(_ship, self.request, self.servers, command)
         # What somebody else brings may not be there yet.
-        if self.ship is not None or self.loaded_timeout is None:
+        if command is not None or loaded_timeout is None:
             for reload in self.reloads:
                 await reload.run(self._check_canary)
-        within = _LOADED_TIMEOUT if self.loaded_timeout is None else self.loaded_timeout
+        within = _LOADED_TIMEOUT if loaded_timeout is None else loaded_timeout
         behind = await self._wait_with_reloads(within)
         if behind:
             hint = "compare the file on that server with `vstream render`, and its log; then apply again"
@@ -200,25 +195,29 @@ class ShippedMappings:
         after one more reload: so what is behind for long is told to reload.
         """
         until = time.monotonic() + within
-        behind = await wait_loaded(self.missing, None, min(_LOADED_TIMEOUT, within))
+        behind = await wait_loaded(self.request, None, min(_LOADED_TIMEOUT, within))
         while behind and time.monotonic() < until:
             for reload in self.reloads:
                 await reload.run(None, only=behind.keys())
-            behind = await wait_loaded(self.missing, None, min(_LOADED_TIMEOUT, until - time.monotonic()))
+            behind = await wait_loaded(self.request, None, min(_LOADED_TIMEOUT, until - time.monotonic()))
         return behind
 
     async def _check_canary(self, server: str) -> None:
-        behind = await wait_loaded(self.missing, server, _LOADED_TIMEOUT)
+        behind = await wait_loaded(self.request, server, _LOADED_TIMEOUT)
         if behind:
             hint = "ship the files that `vstream render` writes to every server, then apply again"
             raise _make_error(behind, "after a reload, so no other server was told to reload", hint)
 
 
-async def wait_loaded(missing: ReadMissing, server: str | None, within: float) -> dict[str, Sequence[str]]:
-    """What *server*, or any if that is None, still has not loaded after *within* seconds; empty as soon as nothing is missing."""
+async def wait_loaded(request: PlanRequest, server: str | None, within: float) -> dict[str, Sequence[str]]:
+    """
+    What *server*, or any if that is None, still has not loaded of what *request* plans after *within* seconds.
+
+    Empty as soon as nothing is missing.
+    """
     until = time.monotonic() + within
     while True:
-        by_server = await missing()
+        by_server = await _read_missing(request)
         behind = {name: sources for name, sources in by_server.items() if server is None or server == name}
         if not behind or time.monotonic() > until:
             return behind
