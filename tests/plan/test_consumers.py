@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, render_streams
+from tests.support.plans import FakeServers, make_plan, read_back, render_streams
 from vstream.apply.execute import execute_plan
-from vstream.plan import saved
 from vstream.plan.context import Observed
 from vstream.plan.plan import CreateConsumer, DeleteConsumer, Plan, UpdateConsumer
+from vstream.plan.saved import require_same
 from vstream.plan.stages import Stage, stage_of
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
@@ -141,6 +141,5 @@ async def test_a_plan_with_consumers_survives_its_file() -> None:
     mixed = plan(render_reader(ack_wait="5s"), servers.observe())
     assert {type(change) for change in mixed.changes} == {CreateConsumer, UpdateConsumer}
     for written_plan in (made, mixed):
-        text = saved.dump(saved.SavedPlan(plan=written_plan, topology_file="t.yaml", topology_text="", lab=None))
-        assert saved.parse(text, "plan.json").plan == written_plan
+        require_same(written_plan, read_back(written_plan))
     assert made.observed != mixed.observed

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tests.support.plans import make_plan, render_streams
-from vstream.errors import PlanError
+from tests.support.plans import make_plan, read_back, render_streams
+from vstream.errors import PlanError, StalePlanError
 from vstream.plan import saved
 from vstream.plan.context import Observed
-from vstream.plan.plan import Plan
+from vstream.plan.plan import Delete, Plan, Update
+from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
 from vstream.topology.stream_config import ObservedStream, StreamConfig
 
@@ -40,14 +43,18 @@ def rich_plan() -> Plan:
 def dump_plan() -> str:
     return saved.dump(
         saved.SavedPlan(
-            plan=rich_plan(), topology_file="t.yaml", topology_text="version: 1\n", lab="acme", adopt=("x",)
+            plan=saved.to_dict(rich_plan()),
+            topology_file="t.yaml",
+            topology_text="version: 1\n",
+            lab="acme",
+            adopt=("x",),
         )
     )
 
 
 def test_a_saved_plan_reads_back_as_it_was() -> None:
     loaded = saved.parse(dump_plan(), "plan.json")
-    assert loaded.plan == rich_plan()
+    saved.require_same(rich_plan(), loaded.plan)
     assert (loaded.lab, loaded.adopt, loaded.topology_file) == ("acme", ("x",), "t.yaml")
 
 
@@ -73,3 +80,30 @@ def test_another_format_is_refused() -> None:
     data["format"] = 99
     with pytest.raises(PlanError, match="has format 99"):
         saved.parse(json.dumps(data), "plan.json")
+
+
+OTHER_FIELDS: list[dict[str, Any]] = [{"risk": Risk.DATA_LOSS}, {"why": "for another reason"}, {"after": 6}]
+
+
+@pytest.mark.parametrize("other", OTHER_FIELDS, ids=str)
+def test_another_change_of_a_field_is_not_what_was_reviewed(other: dict[str, Any]) -> None:
+    plan = rich_plan()
+    update = next(change for change in plan.changes if isinstance(change, Update))
+    changed = replace(update, fields=(replace(update.fields[0], **other), *update.fields[1:]))
+    changes = tuple(changed if change is update else change for change in plan.changes)
+    with pytest.raises(StalePlanError, match="plans other changes"):
+        saved.require_same(replace(plan, changes=changes), read_back(plan))
+
+
+def test_what_is_measured_each_time_may_be_another() -> None:
+    plan = rich_plan()
+    changes = []
+    for change in plan.changes:
+        changes.append(replace(change, messages=7, consumers=7) if isinstance(change, Delete) else change)
+    assert changes != [*plan.changes]
+    saved.require_same(replace(plan, changes=tuple(changes), asked="east"), read_back(plan))
+
+
+def test_a_plan_against_other_servers_is_stale() -> None:
+    with pytest.raises(StalePlanError, match="the servers have changed"):
+        saved.require_same(replace(rich_plan(), observed="another"), read_back(rich_plan()))

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams
+from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, read_back, render_streams
 from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, ApplyWatch, execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
-from vstream.plan import saved
+from vstream.errors import StalePlanError
 from vstream.plan.plan import Plan
+from vstream.plan.saved import require_same, to_dict
 from vstream.plan.stages import list_stages, stage_as_dict
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import StreamConfig
@@ -281,7 +282,8 @@ async def test_what_a_killed_run_has_moved_is_seen_and_its_readers_refreshed_by_
     assert len([*list_stages(plan)]) == (number > 0)
     result = await run(servers, desired)
     assert (result.is_complete, result.refreshed) == (True, plan.readers_to_refresh)
-    assert plan == replace(plan, resumed=())  # a reviewed plan holds although readers have heard of it meanwhile
+    # A reviewed plan holds although readers have heard of it meanwhile.
+    require_same(replace(plan, resumed=()), read_back(plan))
 
 
 async def test_who_mirrors_what_a_killed_run_has_not_refreshed_is_refreshed_too() -> None:
@@ -388,8 +390,10 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
 
 async def test_a_saved_plan_has_its_gates_and_handovers() -> None:
     plan = plan_change(await servers_with(TWO), regions(ALL))
-    text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
-    assert saved.parse(text, "plan.json").plan == plan
+    for reviewed in (read_back(plan), to_dict(plan)):
+        require_same(plan, reviewed)
+        with pytest.raises(StalePlanError):
+            require_same(replace(plan, gates=plan.gates[1:]), reviewed)
 
 
 class FakeRacks:
@@ -415,8 +419,7 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     applied = await execute_plan(again, servers.administer(topology, servers=racks))
     assert applied.is_complete
     assert (applied.retired, racks.retired) == (("east-1",), ["east-1"])
-    saved_text = saved.dump(saved.SavedPlan(plan=again, topology_file="t.yaml", topology_text="", lab=None))
-    assert saved.parse(saved_text, "plan.json").plan == again
+    require_same(again, read_back(again))
     only = replace(plan, changes=(), rules=())
     assert not only.is_empty
     assert only.is_destructive
@@ -444,8 +447,7 @@ async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_t
     del servers.streams_by_name["foo-write-west"]
     servers.positions = {f"foo-read-{name}": {"foo-write-west": at} for name, at in (("west", 41), ("central", 38))}
     plan = plan_change(servers, regions(TWO))
-    text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
-    assert saved.parse(text, "plan.json").plan == plan
+    require_same(plan, read_back(plan))
     assert any(
         "starts after the last message that foo-read-central, foo-read-west sourced" in line.plain
         for line in view.render_plan(plan)

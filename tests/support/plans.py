@@ -17,6 +17,7 @@ from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import Gate, Plan
 from vstream.plan.rules import spell_destinations
+from vstream.plan.saved import SavedPlan, dump, parse, to_dict
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
@@ -89,6 +90,12 @@ def _pickled_topology(document: str) -> bytes:
 @cache
 def _pickled_bundle(pickled: bytes) -> bytes:
     return pickle.dumps(render_bundle(pickle.loads(pickled)))
+
+
+def read_back(plan: Plan) -> Mapping[str, Any]:
+    """*plan* as a file has it."""
+    file = SavedPlan(plan=to_dict(plan), topology_file="t.yaml", topology_text="", lab=None)
+    return parse(dump(file), "plan.json").plan
 
 
 class FakeServers:

@@ -22,7 +22,7 @@ from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan import saved
-from vstream.plan.pipeline import make_plan, require_same
+from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import Plan
 from vstream.servers.server_plan import ServerPlan
 from vstream.topology.bundle import loaded_path
@@ -96,7 +96,7 @@ def command(
     if not yes:
         _confirm_or_exit()
         # Nobody knows how long the question was on the screen.
-        require_same(run(make_plan(planned.request)), plan)
+        saved.require_same(run(make_plan(planned.request)), saved.to_dict(plan))
     shipping = ShippingOptions(command=ship_with, loaded_timeout=loaded_timeout)
     applied = run(_apply(planned, gate_timeout, shipping))
     report_applied(applied, is_verbose=verbose)
@@ -117,7 +117,7 @@ async def _plan(
     file = saved.parse(options.read_bytes(path, limit=-1).decode("utf-8", "replace"), str(path))
     topology = parse_topology(file.topology_text.encode(), file.topology_file).require()
     fresh = await plan_with_progress(topology, file.lab, templates, adopt=frozenset(file.adopt), lost=file.lost)
-    require_same(fresh.plan, file.plan)
+    saved.require_same(fresh.plan, file.plan)
     return fresh
 
 

@@ -83,7 +83,7 @@ def command(
 
 def _save_plan(path: Path, topology: Path, text: str, planned: ServerPlan) -> None:
     file = saved.SavedPlan(
-        plan=planned.plan,
+        plan=saved.to_dict(planned.plan),
         topology_file=str(topology),
         topology_text=text,
         lab=planned.servers.lab,

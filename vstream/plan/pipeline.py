@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import product
 
-from vstream.errors import NotReachableError, RefusedError, StalePlanError, VstreamError
+from vstream.errors import NotReachableError, RefusedError, VstreamError
 from vstream.formatting import summarize_names
 from vstream.plan.diff import diff
 from vstream.plan.live.connections import connect_all, join_connections
@@ -86,21 +86,6 @@ def _check_adopted(request: PlanRequest) -> None:
             f"there is no stream `{name}` to adopt in topology `{request.topology.name}`",
             hint="name physical streams, such as " + ", ".join(sorted(names)[:2]) if names else None,
         )
-
-
-def require_same(fresh: Plan, reviewed: Plan) -> None:
-    """Require that servers and plan are unchanged. Raises StalePlanError."""
-    if fresh == reviewed:
-        return
-    if fresh.observed != reviewed.observed:
-        raise StalePlanError(
-            "the servers have changed since the plan was made",
-            hint="run `vstream plan` again and review what is different",
-        )
-    raise StalePlanError(
-        "this vstream plans other changes than the one that wrote the file",
-        hint="run `vstream plan` again and review what is different; `--templates` must be the same for both",
-    )
 
 
 def require_nothing_else(plan: Plan) -> None:

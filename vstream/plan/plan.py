@@ -112,8 +112,8 @@ class FieldChange:
     after: Json
     risk: Risk
     why: str
-    removal: Removal | None = dataclass_field(default=None, compare=False)
-    """What a tighter limit removes now. Ignored when plans are compared, since clients keep publishing."""
+    removal: Removal | None = None
+    """What a tighter limit removes now."""
 
     @property
     def is_source(self) -> bool:
@@ -144,13 +144,13 @@ class Update:
     """Whether the stream becomes vstream's with this change."""
     handover: Handover | None = None
     """If it is STOP or SOURCE, carrying the change out adds to *config* where each source goes on."""
-    dead_sources: Mapping[str, tuple[int, int]] = dataclass_field(default_factory=dict, compare=False)
+    dead_sources: Mapping[str, tuple[int, int]] = dataclass_field(default_factory=dict)
     """
     Dead streams that it sources no more: how far it was in each, and its own last sequence before that was measured.
 
     Carrying it out notes how far it was at the end.
     """
-    needs_only_note: bool = dataclass_field(default=False, compare=False)
+    needs_only_note: bool = False
     """Whether an earlier run has changed the sources already, and only that note is left."""
 
     @property
@@ -168,8 +168,8 @@ class Delete:
     config: StreamConfig
     region: str | None
     role: Role | None
-    messages: int = dataclass_field(compare=False)
-    consumers: int = dataclass_field(default=0, compare=False)
+    messages: int
+    consumers: int = 0
     """How many of both there were when the plan was made: clients may still publish, and make others."""
     is_dead: bool = False
     """Whether no server answers for it any more: `apply` then waits until the meta group has forgotten it."""
@@ -235,7 +235,7 @@ class RegionLoss:
     stream: str
     region: str
     readers: Mapping[str, int | None]
-    last_seqs: Mapping[str, int] = dataclass_field(default_factory=dict, compare=False)
+    last_seqs: Mapping[str, int] = dataclass_field(default_factory=dict)
     """The last sequence of each of them, before that was measured."""
     waiting: int = 0
     """How many more messages a reader knew of when it last heard of it."""
@@ -336,22 +336,22 @@ class Plan:
     rules: tuple[RuleChange, ...] = ()
     unread_servers: tuple[str, ...] = ()
     """Servers whose loaded rules could not be read."""
-    unreachable: tuple[UnreachableRegion, ...] = dataclass_field(default=(), compare=False)
+    unreachable: tuple[UnreachableRegion, ...] = ()
     """Regions that could not be asked themselves: another region answered for them."""
-    asked: str | None = dataclass_field(default=None, compare=False)
+    asked: str | None = None
     """The region that answered."""
     leaving: tuple[str, ...] = ()
     """Servers that run, or vote in the meta group, but are not in the topology."""
     gates: tuple[Gate, ...] = ()
     """What must hold on the servers before certain stages may begin."""
-    resumed: tuple[Gate, ...] = dataclass_field(default=(), compare=False)
+    resumed: tuple[Gate, ...] = ()
     """Of what an earlier run has moved or scaled, and whose readers have not heard of it since. By and by they do."""
     notes: tuple[Note, ...] = ()
     losses: tuple[RegionLoss, ...] = ()
     """What is lost for good with the regions that are given up."""
     owned: int = 0
     """How many streams of this topology exist."""
-    rule_count: int = dataclass_field(default=0, compare=False)
+    rule_count: int = 0
     """How many mapping rules and account entries every server is to have loaded."""
 
     @property

@@ -1,37 +1,27 @@
-"""Plans as JSON: what `vstream plan --output` writes, `vstream apply` reads back, and `--format json` prints."""
+"""Plans as JSON: what `--format json` prints, and `vstream plan --output` writes for `vstream apply` to compare."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from vstream.errors import PlanError
+from vstream.errors import PlanError, StalePlanError
 from vstream.plan.plan import (
-    Blocked,
     Change,
     Create,
     CreateConsumer,
     Delete,
     DeleteConsumer,
     FieldChange,
-    Gate,
-    GateKind,
-    Handover,
-    Note,
     Plan,
-    RegionLoss,
-    RuleChange,
     Update,
     UpdateConsumer,
     risk_of,
 )
-from vstream.plan.risk import Risk
 from vstream.plan.stages import list_stages, stage_as_dict
-from vstream.topology.consumer_config import ConsumerConfig
-from vstream.topology.model import Role
-from vstream.topology.stream_config import StreamConfig
 from vstream.value_class import value_class
 
 FORMAT = 2
@@ -41,7 +31,8 @@ FORMAT = 2
 class SavedPlan:
     """A plan, and the topology that it was made from, so that the file says everything."""
 
-    plan: Plan
+    plan: Mapping[str, Any]
+    """As plain JSON data: what is carried out is a plan that is made again, and must be the same."""
     topology_file: str
     topology_text: str
     lab: str | None
@@ -136,7 +127,7 @@ def dump(saved: SavedPlan) -> str:
         "lost": saved.lost,
         "topology_file": saved.topology_file,
         "topology_text": saved.topology_text,
-        "plan": {**to_dict(saved.plan), "region_losses": [asdict(loss) for loss in saved.plan.losses]},
+        "plan": saved.plan,
     }
     # The digest guards against a file that was edited or cut: apply carries out exactly what was reviewed.
     return json.dumps({"format": FORMAT, "digest": _compute_digest(body), **body}, indent=2, ensure_ascii=False) + "\n"
@@ -155,7 +146,7 @@ def parse(text: str, file: str) -> SavedPlan:
     if digest != _compute_digest(body):
         raise PlanError(f"{file} was changed after it was written", hint="run `vstream plan` again")
     return SavedPlan(
-        plan=_plan(body["plan"]),
+        plan=body["plan"],
         topology_file=body["topology_file"],
         topology_text=body["topology_text"],
         lab=body["lab"],
@@ -168,75 +159,36 @@ def _compute_digest(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _plan(data: dict[str, Any]) -> Plan:
-    return Plan(
-        topology=data["topology"],
-        observed=data["observed"],
-        changes=tuple(_parse_change(item) for item in data["changes"]),
-        blocked=tuple(Blocked(**item) for item in data["blocked"]),
-        rules=tuple(map(_parse_rule, data["mappings"])),
-        unread_servers=tuple(data["unread_servers"]),
-        leaving=tuple(data.get("leaving", ())),
-        gates=tuple(map(_parse_gate, data.get("gates", ()))),  # plans of earlier versions have none
-        notes=tuple(Note(**item) for item in data["notes"]),
-        losses=tuple(RegionLoss(**item) for item in data.get("region_losses", ())),
-        owned=data["owned"],
-    )
-
-
-def _parse_rule(data: dict[str, Any]) -> RuleChange:
-    return RuleChange(
-        source=data["source"],
-        servers=tuple(data["servers"]),
-        before=None if data["before"] is None else tuple(data["before"]),
-        after=None if data["after"] is None else tuple(data["after"]),
-    )
-
-
-def _parse_gate(data: dict[str, Any]) -> Gate:
-    return Gate(kind=GateKind(data["gate"]), stream=data["stream"], counterparts=tuple(data["others"]))
-
-
-def _parse_change(data: dict[str, Any]) -> Change:
-    if "consumer" in data:
-        return _parse_consumer_change(data)
-    config = StreamConfig(name=data["name"], fields=data["config"])
-    role = Role(data["role"]) if data["role"] else None
-    if data["action"] == "delete":
-        return Delete(
-            config=config,
-            region=data["region"],
-            role=role,
-            messages=data["messages"],
-            consumers=data.get("consumers", 0),
-            is_dead=data.get("is_dead", False),
-            is_replaced=data.get("is_replaced", False),
+def require_same(fresh: Plan, reviewed: Mapping[str, Any]) -> None:
+    """Require that *fresh* does what was *reviewed*, a plan as plain JSON data. Raises StalePlanError."""
+    if _select_compared(to_dict(fresh)) == _select_compared(reviewed):
+        return
+    if str(fresh.observed) != reviewed["observed"]:
+        raise StalePlanError(
+            "the servers have changed since the plan was made",
+            hint="run `vstream plan` again and review what is different",
         )
-    assert role is not None
-    if data["action"] == "create":
-        return Create(config=config, region=data["region"], role=role, readers=tuple(data.get("readers", ())))
-    return Update(
-        config=config,
-        region=data["region"],
-        role=role,
-        adopts=data["adopts"],
-        handover=Handover(data["handover"]) if "handover" in data else None,
-        dead_sources={name: (seq, last_seq) for name, (seq, last_seq) in data.get("given_up", {}).items()},
-        fields=tuple(map(_parse_field, data["fields"])),
+    raise StalePlanError(
+        "this vstream plans other changes than the one that wrote the file",
+        hint="run `vstream plan` again and review what is different; `--templates` must be the same for both",
     )
 
 
-def _parse_field(data: dict[str, Any]) -> FieldChange:
-    return FieldChange(
-        field=data["field"], before=data["before"], after=data["after"], risk=Risk(data["risk"]), why=data["why"]
-    )
+_FOLLOWING = frozenset({"demands", "stages"})
+"""Parts of a plan that follow from the others."""
+_MEASURED = frozenset({"unreachable", "asked", "messages", "consumers", "given_up", "removes_now"})
+"""What is measured each time that a plan is made: regions come back, and clients keep publishing."""
 
 
-def _parse_consumer_change(data: dict[str, Any]) -> Change:
-    config = ConsumerConfig(stream=data["stream"], durable=data["consumer"], fields=data["config"])
-    if data["action"] == "create consumer":
-        return CreateConsumer(config=config, region=data["region"], continues=data.get("continues"))
-    if data["action"] == "delete consumer":
-        return DeleteConsumer(config=config, region=data["region"])
-    fields = tuple(map(_parse_field, data["fields"]))
-    return UpdateConsumer(config=config, region=data["region"], adopts=data["adopts"], fields=fields)
+def _select_compared(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What plans that do the same have in common. Those of earlier versions lack some empty lists."""
+
+    def select(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in part.items() if key not in _MEASURED}
+
+    plan = json.loads(json.dumps(plan))  # as a file has it
+    changes = [select(change) for change in plan["changes"]]
+    for change in changes:
+        change["fields"] = [select(field) for field in change.get("fields", ())]
+    compared = {key: value for key, value in select(plan).items() if key not in _FOLLOWING and value}
+    return {**compared, "changes": changes}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -34,6 +33,7 @@ from vstream.topology.read_accounts import read_accounts, unreported_digest
 from vstream.topology.server_address import ServerAddress
 from vstream.topology.signing import Signer, account_key
 from vstream.topology.stream_config import StreamConfig
+from vstream.value_class import value_class
 
 _MOST_TEXT = 64 * 1024 * 1024
 """Longest file that a template may write: the next step reads it."""
@@ -63,25 +63,24 @@ def render_bundle(
     every = server_view.default_addresses(topology) if addresses is None else addresses
     files = every if written is None else written
     renderer = _make_renderer(templates, signer)
-    mappings = profile_of(topology).list_all_mapping_rules(topology)
-    artifacts = [
-        *(rendered for layout in layouts(topology) for rendered in renderer.streams(layout)),
-        *(rendered for layout in layouts(topology) for rendered in renderer.consumers(layout)),
-        *renderer.servers(topology, every, files),
-        *(renderer.contexts(topology, every) if files else ()),
-        renderer.loaded_file(topology, mappings),
-        *renderer.hubs(topology),
-    ]
+    streams = [pair for layout in layouts(topology) for pair in renderer.render_streams(layout)]
+    consumers = [pair for layout in layouts(topology) for pair in renderer.render_consumers(layout)]
+    server_files = [*renderer.render_servers(topology, every, files)]
+    contexts = [*renderer.render_contexts(topology, every)] if files else []
+    loaded = renderer.render_loaded_file(topology)
+    hubs = [*renderer.render_hubs(topology)]
     if renderer.diagnostics:
         raise InvalidInputError(renderer.diagnostics)
+    physical_files = [artifact for _, artifact in (*streams, *consumers)]
+    artifacts = [*physical_files, *server_files, *contexts, loaded.artifact, *hubs]
     return bundle.Bundle(
         artifacts=tuple(sorted(artifacts, key=lambda artifact: artifact.path)),
-        streams=tuple(renderer.parsed_streams),
-        mappings=renderer.parsed_mappings,
-        accounts=renderer.parsed_accounts,
+        streams=tuple(stream for stream, _ in streams),
+        mappings=loaded.mappings,
+        accounts=loaded.accounts,
         servers=tuple(every),
-        consumers=tuple(renderer.parsed_consumers),
-        claims=renderer.parsed_claims,
+        consumers=tuple(consumer for consumer, _ in consumers),
+        claims=loaded.claims,
     )
 
 
@@ -116,11 +115,10 @@ def _take_two(addresses: Iterable[ServerAddress], key: Callable[[ServerAddress],
 def render_streams(topology: Topology, templates: Path | None = None) -> Sequence[bundle.RenderedStream]:
     """The streams of `render_bundle` alone, in a tenth of the time if servers load many rules. Raises as it does."""
     renderer = _make_renderer(templates, None)
-    for layout in layouts(topology):
-        deque(renderer.streams(layout), maxlen=0)
+    streams = [stream for layout in layouts(topology) for stream, _ in renderer.render_streams(layout)]
     if renderer.diagnostics:
         raise InvalidInputError(renderer.diagnostics)
-    return renderer.parsed_streams
+    return streams
 
 
 def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
@@ -130,9 +128,10 @@ def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
     Rendering all files of a thousand streams takes seconds, and a look at the servers needs none of them.
     """
     renderer = _make_renderer(None, signer)
-    renderer.parsed_mappings = profile_of(topology).list_all_mapping_rules(topology)
+    mappings, accounts = profile_of(topology).list_all_mapping_rules(topology), tuple[Account, ...]()
     if topology.has_accounts:
-        renderer.loaded_file(topology, renderer.parsed_mappings)
+        loaded = renderer.render_loaded_file(topology)
+        mappings, accounts = loaded.mappings, loaded.accounts
     if renderer.diagnostics:
         raise InvalidInputError(renderer.diagnostics)
     owners = [(layout, stream) for layout in layouts(topology) for stream in layout.streams]
@@ -140,8 +139,8 @@ def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
     return bundle.Bundle(
         artifacts=(),
         streams=tuple(streams),
-        mappings=renderer.parsed_mappings,
-        accounts=renderer.parsed_accounts,
+        mappings=mappings,
+        accounts=accounts,
         servers=(),
     )
 
@@ -166,7 +165,19 @@ def _make_renderer(templates: Path | None, signer: Signer | None) -> _Renderer:
     return _Renderer(env, signer or Unsigned(), is_foreign=templates is not None)
 
 
+@value_class
+class _LoadedFile:
+    """The file that servers load again when it changes, and what it says."""
+
+    artifact: bundle.Artifact
+    mappings: tuple[SubjectMapping, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    claims: tuple[dict[str, Any], ...] = ()
+
+
 class _Renderer:
+    """Renders one file at a time. What is wrong with templates is in *diagnostics*; nothing is rendered after the first."""
+
     def __init__(self, env: jinja2.Environment, signer: Signer, *, is_foreign: bool) -> None:
         self._env = env
         self._is_foreign = is_foreign
@@ -174,11 +185,6 @@ class _Renderer:
         self._shapes: dict[tuple[str, ...], stream_view.StreamShape | None] = {}
         self._settings: dict[int, tuple[StreamSettings, tuple[list[tuple[str, Json]], str]]] = {}
         self.diagnostics: list[Finding] = []
-        self.parsed_streams: list[bundle.RenderedStream] = []
-        self.parsed_consumers: list[bundle.RenderedConsumer] = []
-        self.parsed_mappings: tuple[SubjectMapping, ...] = ()
-        self.parsed_accounts: tuple[Account, ...] = ()
-        self.parsed_claims: tuple[dict[str, Any], ...] = ()
 
     def _add_finding(self, code: str, template: str, message: str, line: int = 1) -> None:
         self.diagnostics.append(
@@ -218,14 +224,16 @@ class _Renderer:
             return text
         return None
 
-    def streams(self, topology: Topology) -> Iterator[bundle.Artifact]:
+    def render_streams(self, topology: Topology) -> Iterator[tuple[bundle.RenderedStream, bundle.Artifact]]:
         for stream in topology.streams:
             for part in _list_parts(topology, stream):
-                artifact = self._render_stream(topology, stream, part)
-                if artifact:
-                    yield artifact
+                rendered = self._render_stream(topology, stream, part)
+                if rendered is not None:
+                    yield rendered
 
-    def _render_stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> bundle.Artifact | None:
+    def _render_stream(
+        self, topology: Topology, stream: VirtualStream, part: PhysicalPart
+    ) -> tuple[bundle.RenderedStream, bundle.Artifact] | None:
         role, place = part.role, part.place
         name, metadata = physical.physical_name(stream, role, place), stream_view.make_metadata(topology, stream, part)
         template = stream_view.choose_template(stream, role)
@@ -250,19 +258,17 @@ class _Renderer:
             filled = text.__str__, parsed
         write, fields = filled
         path = f"streams/{place}/{name}.json"
-        self.parsed_streams.append(
-            bundle.RenderedStream(
-                config=StreamConfig(name=name, fields=fields),
-                virtual=stream.name,
-                region=place,
-                role=role,
-                path=path,
-                account=physical.account_of(stream, role, place),
-                takes_over=stream_view.stream_taken_over(stream, part),
-                subjects=stream.subjects,
-            )
+        rendered = bundle.RenderedStream(
+            config=StreamConfig(name=name, fields=fields),
+            virtual=stream.name,
+            region=place,
+            role=role,
+            path=path,
+            account=physical.account_of(stream, role, place),
+            takes_over=stream_view.stream_taken_over(stream, part),
+            subjects=stream.subjects,
         )
-        return bundle.LateArtifact(path, write, ("streams", stream.name))
+        return rendered, bundle.LateArtifact(path, write, ("streams", stream.name))
 
     def _sort_settings(self, settings: StreamSettings) -> tuple[list[tuple[str, Json]], str]:
         """Those that templates write, and the same as text. Most streams share them."""
@@ -283,7 +289,7 @@ class _Renderer:
         shape = self._shapes[key]
         return (partial(shape.text, values), shape.fields(values)) if shape is not None and shape.is_plain else None
 
-    def consumers(self, topology: Topology) -> Iterator[bundle.Artifact]:
+    def render_consumers(self, topology: Topology) -> Iterator[tuple[bundle.RenderedConsumer, bundle.Artifact]]:
         template = "consumer.json.j2"
         for stream in topology.streams:
             for region in stream.regions:
@@ -301,12 +307,9 @@ class _Renderer:
                         return
                     path = f"consumers/{region}/{on}.{consumer.name}.json"
                     config = ConsumerConfig(stream=on, durable=consumer.name, fields=fields)
-                    self.parsed_consumers.append(
-                        bundle.RenderedConsumer(config=config, virtual=stream.name, region=region, path=path)
-                    )
-                    yield bundle.Artifact(
-                        path=path, text=text, origin=("streams", stream.name, "consumers", consumer.name)
-                    )
+                    origin = ("streams", stream.name, "consumers", consumer.name)
+                    rendered = bundle.RenderedConsumer(config=config, virtual=stream.name, region=region, path=path)
+                    yield rendered, bundle.Artifact(path=path, text=text, origin=origin)
 
     def _parse_json(self, code: str, template: str, text: str) -> dict[str, Json] | None:
         try:
@@ -324,12 +327,14 @@ class _Renderer:
             return None
         return value
 
-    def loaded_file(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> bundle.Artifact:
-        """The file that servers load again when it changes."""
-        return (self.operator if topology.security is Security.OPERATOR else self.mappings)(topology, mappings)
+    def render_loaded_file(self, topology: Topology) -> _LoadedFile:
+        """The tokens of operator mode, or accounts and mapping rules in a configuration file."""
+        mappings = profile_of(topology).list_all_mapping_rules(topology)
+        is_signed = topology.security is Security.OPERATOR
+        return self._render_tokens(topology, mappings) if is_signed else self._render_mappings(topology, mappings)
 
-    def mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> bundle.Artifact:
-        is_whole = topology.has_accounts
+    def _render_mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> _LoadedFile:
+        is_whole, parsed, accounts = topology.has_accounts, tuple[SubjectMapping, ...](), tuple[Account, ...]()
         path = bundle.loaded_path(topology)
         template = f"{path}.j2"
         view = {
@@ -347,23 +352,23 @@ class _Renderer:
             if self._is_foreign:
                 text = self._render_text("VS301", template, {**view, "mark": mark}) or ""
                 root = self._parse_conf("VS301", template, text)
-                self.parsed_accounts = read_accounts(_find_map(root, ("accounts",)) or whole)
+                accounts = read_accounts(_find_map(root, ("accounts",)) or whole)
             else:  # vstream's own writes the mark as this subject, and nothing else of it
                 text = text.replace(quote(naming.DIGEST_PREFIX), quote(mark))
-                self.parsed_accounts = read_accounts(whole, marks={naming.DIGEST_PREFIX: mark})
+                accounts = read_accounts(whole, marks={naming.DIGEST_PREFIX: mark})
         if not self.diagnostics:
             # The text of accounts is checked as a whole: the mappings are in the one that clients are in.
             around = _find_map(root, ("accounts", physical.client_accounts(topology)[0]) if is_whole else ())
             block = around.get("mappings") if around else None
             if isinstance(block, natsconf.ConfMap):
-                self.parsed_mappings = parse_mappings(block)
-                self._check_destinations(template, mappings)
+                parsed = parse_mappings(block)
+                self._check_destinations(template, parsed, mappings)
             elif root:
                 self._add_finding("VS301", template, "the output has no `mappings` block")
-        return bundle.Artifact(path=path, text=text, origin=("streams",))
+        artifact = bundle.Artifact(path=path, text=text, origin=("streams",))
+        return _LoadedFile(artifact=artifact, mappings=parsed, accounts=accounts)
 
-    def operator(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> bundle.Artifact:
-        """The tokens of operator mode, instead of accounts in configuration files."""
+    def _render_tokens(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> _LoadedFile:
         template = f"{bundle.OPERATOR_PATH}.j2"
         view = claims.operator_view(topology, account_view.accounts_view(topology), mappings, self._signer)
         self._check_tokens(view["preloaded"])
@@ -372,14 +377,18 @@ class _Renderer:
         block = _find_map(root, ("resolver_preload",))
         if root is not None and block is None:
             self._add_finding("VS301", template, "the output has no `resolver_preload` block")
-        elif block is not None:
-            try:
-                self.parsed_claims = tuple(jwt.decode(str(natsconf.to_python(token))) for _, token in block.items())
-            except VstreamError as error:
-                self._add_finding("VS301", template, error.message)
-            self.parsed_accounts = claims.parse_accounts(self.parsed_claims)
-            self.parsed_mappings = claims.mappings_of(self.parsed_claims, physical.client_accounts(topology)[0])
-        return bundle.Artifact(path=bundle.OPERATOR_PATH, text=text, origin=("streams",))
+        signed: tuple[dict[str, Any], ...] = ()
+        try:
+            tokens = [str(natsconf.to_python(token)) for _, token in block.items()] if block is not None else []
+            signed = tuple(map(jwt.decode, tokens))
+        except VstreamError as error:
+            self._add_finding("VS301", template, error.message)
+        return _LoadedFile(
+            artifact=bundle.Artifact(path=bundle.OPERATOR_PATH, text=text, origin=("streams",)),
+            mappings=claims.mappings_of(signed, physical.client_accounts(topology)[0]),
+            accounts=claims.parse_accounts(signed),
+            claims=signed,
+        )
 
     def _check_tokens(self, accounts: Sequence[dict[str, str]]) -> None:
         for account in accounts:
@@ -395,7 +404,7 @@ class _Renderer:
                     )
                 )
 
-    def hubs(self, topology: Topology) -> Iterator[bundle.Artifact]:
+    def render_hubs(self, topology: Topology) -> Iterator[bundle.Artifact]:
         if topology.hubs is None:
             return
         template = f"{bundle.HUBS_PATH}.j2"
@@ -410,10 +419,12 @@ class _Renderer:
         if text is not None and self._parse_conf("VS301", template, text) is not None:
             yield bundle.Artifact(path=bundle.HUBS_PATH, text=text, origin=("regions",))
 
-    def _check_destinations(self, template: str, rules: tuple[SubjectMapping, ...]) -> None:
+    def _check_destinations(
+        self, template: str, parsed: tuple[SubjectMapping, ...], rules: tuple[SubjectMapping, ...]
+    ) -> None:
         # For everywhere else: of a template that writes a cluster anyway, that is one which nobody has.
         whole = {rule.source for rule in rules if any(destination.cluster is None for destination in rule.destinations)}
-        for mapping in self.parsed_mappings:
+        for mapping in parsed:
             if any(not destination.subject for destination in mapping.destinations):
                 # `nats-server -t` takes such a rule, and the first message that it matches kills the server.
                 self._add_finding(
@@ -437,7 +448,7 @@ class _Renderer:
             self._add_finding(code, template, f"the output is not a NATS configuration: {error.message}{line}")
         return None if errors else document.root
 
-    def servers(
+    def render_servers(
         self, topology: Topology, addresses: Sequence[ServerAddress], written: Sequence[ServerAddress]
     ) -> Iterator[bundle.Artifact]:
         members: dict[str, list[ServerAddress]] = {
@@ -472,7 +483,7 @@ class _Renderer:
                     origin=("stretch",) if address.is_stretch else ("regions", address.region),
                 )
 
-    def contexts(self, topology: Topology, addresses: Sequence[ServerAddress]) -> Iterator[bundle.Artifact]:
+    def render_contexts(self, topology: Topology, addresses: Sequence[ServerAddress]) -> Iterator[bundle.Artifact]:
         for region in topology.regions:
             if region.endpoint is not None and region.endpoint.context:
                 continue  # It has one, which knows the addresses that the topology does not.

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, topology
+from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, read_back, render_streams, topology
 from vstream.apply.execute import ATTEMPTS, execute_plan
+from vstream.errors import StalePlanError
 from vstream.plan.context import Observed
 from vstream.plan.plan import Delete, GateKind, Plan, RegionLoss, Update
-from vstream.plan.saved import SavedPlan, dump, parse
+from vstream.plan.saved import require_same
 from vstream.plan.transitions.remove_region import DeadStream, adapt_to_losses, list_dead_streams
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
@@ -130,14 +131,19 @@ async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> 
     plan = plan_loss(render_streams(TWO), observed, LOSS)
     assert plan.is_destructive
     assert [change.is_dead for change in plan.changes if isinstance(change, Delete)] == [True, True]
-    saved = SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None, lost=("east",))
-    read = parse(dump(saved), "plan.json")
-    assert read == saved
-    updates = [change for change in read.plan.changes if isinstance(change, Update)]
-    assert {update.config.name: update.dead_sources for update in updates} == {
-        "foo-read-west": {"foo-write-east": (5, 60)},
-        "foo-read-central": {"foo-write-east": (0, 70)},
+    reviewed = read_back(plan)
+    require_same(plan, reviewed)
+    updates = [change for change in reviewed["changes"] if change["action"] == "update"]
+    assert {update["name"]: update["given_up"] for update in updates} == {
+        "foo-read-west": {"foo-write-east": [5, 60]},
+        "foo-read-central": {"foo-write-east": [0, 70]},
     }
+    # Clients publish meanwhile: how far readers are is measured again, and another loss must be reviewed again.
+    require_same(
+        plan_loss(render_streams(TWO), observed, replace(LOSS, last_seqs=dict.fromkeys(LOSS.last_seqs, 99))), reviewed
+    )
+    with pytest.raises(StalePlanError):
+        require_same(plan_loss(render_streams(TWO), observed, replace(LOSS, waiting=1)), reviewed)
 
 
 def test_only_streams_of_the_region_that_nobody_answers_for_are_given_up() -> None:

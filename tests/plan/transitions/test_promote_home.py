@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, topology
+from tests.support.plans import FakeServers, read_back, topology
 from vstream.apply.execute import execute_plan
 from vstream.plan.consumer_failover import Position, parse_record, record_config
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import CreateConsumer, Delete, Gate, GateKind, Plan, RegionLoss
-from vstream.plan.saved import SavedPlan, dump, parse
+from vstream.plan.saved import require_same
 from vstream.plan.stages import Stage, stage_after
 from vstream.plan.transitions.remove_region import adapt_to_losses
 from vstream.render.pipeline import render_bundle
@@ -136,8 +136,7 @@ async def test_the_origin_waits_until_it_has_everything_of_the_copy_although_its
 async def test_a_saved_plan_says_all_of_it() -> None:
     servers = await make_orphaned()
     plan = plan_for(lose_west("central"), servers, "prices")
-    saved = SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None)
-    assert parse(dump(saved), "plan.json") == saved
+    require_same(plan, read_back(plan))
     assert [change.continues for change in plan.changes if isinstance(change, CreateConsumer)] == [
         "prices-read-central"
     ]
