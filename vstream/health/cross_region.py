@@ -12,7 +12,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream.answers import UNREADABLE, decode_object, require_text
 from vstream.topology.model import Topology
 from vstream.topology.naming import ADVISORIES
-from vstream.topology.physical import index_parts
+from vstream.topology.replication import list_physical_streams
 from vstream.value_class import value_class
 
 _LONGEST_NAME = 200
@@ -47,7 +47,7 @@ class AdvisoryReader:
     def __init__(self, topology: Topology) -> None:
         self._clusters = {region.cluster: region.name for region in topology.regions}
         regions = set(self._clusters.values())  # streams of the stretch cluster belong to all
-        self._streams = {name: place for name, (_, _, place) in index_parts(topology).items() if place in regions}
+        self._streams = {part.name: part.place for part in list_physical_streams(topology) if part.place in regions}
 
     def read(self, payload: bytes, account: str | None) -> CrossRegionUse | None:
         """

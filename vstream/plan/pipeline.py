@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from itertools import product
 
 from vstream.errors import NotReachableError, RefusedError, VstreamError
 from vstream.formatting import summarize_names
@@ -21,7 +20,7 @@ from vstream.plan.risk import Risk
 from vstream.plan.transitions.remove_region import adapt_to_losses, list_dead_streams
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
-from vstream.topology.model import Consistency, Endpoint, Role, Topology
+from vstream.topology.model import Consistency, Endpoint, Topology
 from vstream.topology.stream_config import STREAM_KEY
 from vstream.value_class import value_class
 
@@ -106,8 +105,7 @@ def require_nothing_else(plan: Plan) -> None:
 def require_nothing_lost(plan: Plan, topology: Topology) -> None:
     """Raises RefusedError where *plan* loses more than what died with a region, and copies that a new home has."""
     homed = {stream.name for stream in topology.streams if stream.consistency is Consistency.HOMED}
-    origins = product(topology.streams, topology.lost)
-    dead_sources = {f"sources.{physical.physical_name(stream, Role.WRITE, lost.name)}" for stream, lost in origins}
+    dead_sources = {f"sources.{name}" for name in physical.lost_write_streams(topology)}
     losing = [change for change in plan.changes if risk_of(change) is Risk.DATA_LOSS]
     if besides := [change.config.name for change in losing if not _is_expected(change, homed, dead_sources)]:
         raise RefusedError(

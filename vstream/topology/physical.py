@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import qualified_name
@@ -42,13 +43,10 @@ def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
     return qualified_name(profile.account_of(stream, role, place), profile.local_name(stream, role, place))
 
 
-def index_parts(topology: Topology) -> dict[str, tuple[str, Role, str]]:
-    """The virtual stream, the role and the place of each physical stream."""
-    parts = {}
-    for stream in topology.streams:
-        for part in stream.physical:
-            parts[physical_name(stream, part.role, part.place)] = (stream.name, part.role, part.place)
-    return parts
+def lost_write_streams(topology: Topology) -> frozenset[str]:
+    """The names of the write streams in regions that *topology* has lost."""
+    pairs = product(topology.streams, topology.lost)
+    return frozenset(physical_name(stream, Role.WRITE, lost.name) for stream, lost in pairs)
 
 
 def former_stream_of(stream: VirtualStream, role: Role, place: str) -> str | None:

@@ -83,6 +83,11 @@ def list_physical_streams(topology: Topology) -> tuple[PhysicalStream, ...]:
     return tuple(part for stream in topology.streams for part in physical_streams(stream))
 
 
+def index_physical_streams(topology: Topology) -> dict[str, PhysicalStream]:
+    """The same by name."""
+    return {part.name: part for part in list_physical_streams(topology)}
+
+
 def replication_pairs(stream: VirtualStream) -> Iterator[ReplicationPair]:
     """Every pair of physical streams of which one takes from the other."""
     streams = physical_streams(stream)

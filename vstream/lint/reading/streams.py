@@ -46,12 +46,15 @@ def with_roles(streams: Iterable[StreamFile], topology: Topology | None) -> tupl
     if topology is None:
         return tuple(streams)
     # Imported here: most runs have no topology, and the profiles take long to import.
-    parts = import_module("vstream.topology.physical").index_parts(topology)
+    parts = import_module("vstream.topology.replication").index_physical_streams(topology)
     told = []
     for stream in streams:
-        virtual, role, place = parts.get(stream.config.name, (None, None, None))
-        is_told = role is not None and ROLE_KEY not in stream.config.metadata
-        told.append(replace(stream, role=StreamRole(role.value), virtual=virtual, region=place) if is_told else stream)
+        part = None if ROLE_KEY in stream.config.metadata else parts.get(stream.config.name)
+        if part is None:
+            told.append(stream)
+        else:
+            role = StreamRole(part.role.value)
+            told.append(replace(stream, role=role, virtual=part.virtual, region=part.place))
     return tuple(told)
 
 

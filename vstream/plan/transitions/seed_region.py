@@ -13,7 +13,6 @@ any more would be missing: so these are two plans.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
 
 from vstream.formatting import summarize_names
 from vstream.plan.context import DiffContext, Outcome
@@ -22,7 +21,7 @@ from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
 from vstream.topology import physical
 from vstream.topology.bundle import RenderedStream
-from vstream.topology.model import Role, ServerVersion
+from vstream.topology.model import ServerVersion
 from vstream.topology.stream_config import (
     FROM_KEY,
     STREAM_KEY,
@@ -167,10 +166,8 @@ def _list_leaving_origins(config: StreamConfig, context: DiffContext) -> list[st
     for observed in filter(None, map(context.streams.get, siblings)):
         followed.update(observed.config.source_names, parse_positions(observed.config.metadata))
     # From a region that is dead nobody gets more, also not the others.
-    lost_in = product(context.topology.streams, context.topology.lost)
-    dead = {physical.physical_name(stream, Role.WRITE, lost.name) for stream, lost in lost_in}
-    existing = {*context.streams, *context.observed.missing}
-    return sorted((followed & existing) - {*config.source_names, *siblings} - dead)
+    existing = {*context.streams, *context.observed.missing} - physical.lost_write_streams(context.topology)
+    return sorted((followed & existing) - {*config.source_names, *siblings})
 
 
 def _is_of_copies(change: FieldChange) -> bool:

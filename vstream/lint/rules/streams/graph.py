@@ -19,6 +19,7 @@ from vstream.subjects.functions import FUNCTION
 from vstream.topology import physical
 from vstream.topology.model import Role, ServerVersion, Topology
 from vstream.topology.profiles import PROFILES
+from vstream.topology.replication import index_physical_streams
 from vstream.topology.stream_config import ROUTING_KEY
 
 _Copy: TypeAlias = "tuple[tuple[str, ...], tuple[tuple[str, str], ...]]"
@@ -41,7 +42,7 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
     (server/stream.go, checkStreamCfg).
     """
     streams = values.StreamSet(workspace.streams)
-    rendered = set(physical.index_parts(workspace.topology) if workspace.topology else ())
+    rendered = set(index_physical_streams(workspace.topology) if workspace.topology else ())
     names = sorted(streams.names | rendered)
     writes: dict[str, list[str]] = {}
     for stream in workspace.streams:

@@ -8,9 +8,9 @@ from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
-from vstream.topology import physical
 from vstream.topology.model import Consistency, Naming, Routing, Security, Topology
 from vstream.topology.profiles import profile_of
+from vstream.topology.replication import index_physical_streams
 from vstream.topology.stream_config import HIDDEN_PREFIXES
 
 _SINCE = (2, 11)
@@ -139,7 +139,7 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
     physical streams, or a stream that another one takes over.
     """
     takes_any = any(stream.takes_over is not None for stream in subject.document.streams.values())
-    physical_names = physical.index_parts(subject.topology) if takes_any else {}
+    physical_streams = index_physical_streams(subject.topology) if takes_any else {}
     takers: dict[str, str] = {}
     for name, stream in subject.document.streams.items():
         plain, at = stream.takes_over, ("streams", name, "takes_over")
@@ -159,10 +159,10 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
                 hint="write `routing: mapped`, or copy the messages with another tool",
                 on_key=True,
             )
-        elif plain in physical_names:
+        elif plain in physical_streams:
             yield Violation(
                 at=at,
-                message=f"`{plain}` is a physical stream of `{physical_names[plain][0]}`",
+                message=f"`{plain}` is a physical stream of `{physical_streams[plain].virtual}`",
                 hint="name the stream that clients use today",
             )
         elif plain in takers:
