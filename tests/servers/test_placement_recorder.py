@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ from vstream.jetstream import monitoring
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.servers import placement_recorder
+from vstream.servers.find_servers import Servers
 from vstream.servers.placement_recorder import PlacementRecorder
-from vstream.servers.target_servers import make_api_target, use_lab_target
 
 TOPOLOGY = {
     "version": 1,
@@ -65,7 +64,8 @@ async def test_each_server_records_at_once_what_it_holds_also_the_meta_leader(st
     await start(tmp_path)
     urls = {address.server.name: address.monitor_url for address in list_addresses("moved")}
     assert len(urls) == 3
-    recorder = PlacementRecorder(partial(use_lab_target, "moved"))
+    topology = parse_topology(json.dumps(TOPOLOGY).encode(), "moved.yaml").require()
+    recorder = PlacementRecorder(topology, Servers(endpoints={}, lab="moved", description=""))
     before = {name: await monitoring.read_meta_log(url) for name, url in urls.items()}
     assert sum(log is not None and log.is_leader for log in before.values()) == 1
     async with asyncio.timeout(30):
@@ -81,7 +81,7 @@ async def test_each_server_records_at_once_what_it_holds_also_the_meta_leader(st
 
 async def test_servers_that_nobody_can_ask_have_recorded_it_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = parse_topology(json.dumps(TOPOLOGY).encode(), "moved.yaml").require()
-    recorder = PlacementRecorder(partial(make_api_target, topology, {}, None))
+    recorder = PlacementRecorder(topology, Servers(endpoints={}, lab=None, description=""))
     missing = await recorder.ensure_recorded("foo", ["east-1"])
     wait = "servers record it once a minute: 70 seconds to go"
     assert missing == f"whether east-1 has recorded that `foo` is there is not known; {wait}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from vstream.apply.execute import WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
 from vstream.apply.mappings import choose_mapping_admin
@@ -22,7 +21,7 @@ from vstream.plan.plan import Plan
 from vstream.servers.find_servers import Servers
 from vstream.servers.placement_recorder import PlacementRecorder
 from vstream.servers.server_plan import ServerPlan
-from vstream.servers.target_servers import make_changing_target, make_target
+from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
@@ -50,7 +49,7 @@ async def apply_and_replan(
 ) -> AppliedPlan:
     """Carry out *planned*, then plan again: what is left is what counts."""
     request, lab_name = planned.request, planned.servers.lab
-    recorder = PlacementRecorder(partial(make_changing_target, request.topology, planned.servers))
+    recorder = PlacementRecorder(request.topology, planned.servers)
     mappings = choose_mapping_admin(request, planned.plan, planned.servers, shipping)
     async with connect_all(request.topology, request.endpoints) as connections:
         connection = join_connections(connections)

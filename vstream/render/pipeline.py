@@ -25,11 +25,11 @@ from vstream.syntax import natsconf
 from vstream.syntax.document import Json
 from vstream.topology import bundle, naming, physical
 from vstream.topology.accounts import SYSTEM_USER, Account, password_variable
+from vstream.topology.accounts_block import parse_accounts_block, unreported_digest
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import PhysicalPart, Security, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import domains, profile_of
 from vstream.topology.profiles.profile import layouts
-from vstream.topology.read_accounts import read_accounts, unreported_digest
 from vstream.topology.server_address import ServerAddress
 from vstream.topology.signing import Signer, account_key
 from vstream.topology.stream_config import StreamConfig
@@ -352,10 +352,10 @@ class _Renderer:
             if self._is_foreign:
                 text = self._render_text("VS301", template, {**view, "mark": mark}) or ""
                 root = self._parse_conf("VS301", template, text)
-                accounts = read_accounts(_find_map(root, ("accounts",)) or whole)
+                accounts = parse_accounts_block(_find_map(root, ("accounts",)) or whole)
             else:  # vstream's own writes the mark as this subject, and nothing else of it
                 text = text.replace(quote(naming.DIGEST_PREFIX), quote(mark))
-                accounts = read_accounts(whole, marks={naming.DIGEST_PREFIX: mark})
+                accounts = parse_accounts_block(whole, marks={naming.DIGEST_PREFIX: mark})
         if not self.diagnostics:
             # The text of accounts is checked as a whole: the mappings are in the one that clients are in.
             around = _find_map(root, ("accounts", physical.client_accounts(topology)[0]) if is_whole else ())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from vstream.errors import VstreamError
@@ -18,7 +18,9 @@ from vstream.formatting import format_count
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.monitoring import MetaLog
-from vstream.servers.target_servers import TargetServers
+from vstream.servers.find_servers import Servers
+from vstream.servers.target_servers import TargetServers, make_changing_target
+from vstream.topology.model import Topology
 
 PERIOD = 70.0
 """Seconds after which a server that nobody can ask has recorded what it holds: servers do that once a minute."""
@@ -30,8 +32,9 @@ _ATTEMPTS = 3
 class PlacementRecorder:
     """Makes the servers of streams that have moved record that they hold them."""
 
-    def __init__(self, find_target: Callable[[], TargetServers]) -> None:
-        self._find_target = find_target
+    def __init__(self, topology: Topology, servers: Servers) -> None:
+        self._topology = topology
+        self._servers = servers
         self._target: TargetServers | None = None
         self._names: dict[str, str] = {}
         self._ends: dict[tuple[str, str], int] = {}
@@ -41,7 +44,7 @@ class PlacementRecorder:
 
     async def ensure_recorded(self, stream: str, servers: Sequence[str]) -> str | None:
         """Which of *servers*, which hold *stream*, have not recorded that; None if all have. Raises VstreamError."""
-        self._target = self._target or self._find_target()
+        self._target = self._target or make_changing_target(self._topology, self._servers)
         logs = await self._read_logs(self._target, servers)
         end = max((log.last for log in logs.values()), default=0)
         late = [server for server, log in logs.items() if log.first <= self._ends.setdefault((stream, server), end)]

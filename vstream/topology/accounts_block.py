@@ -17,7 +17,7 @@ _SECRETS = frozenset({"password", "pass"})
 _DIGITS = 16
 
 
-def read_accounts(block: ConfMap, marks: Mapping[str, str] | None = None) -> tuple[Account, ...]:
+def parse_accounts_block(block: ConfMap, marks: Mapping[str, str] | None = None) -> tuple[Account, ...]:
     """
     The accounts of an `accounts { … }` block, in the order written, without their users and the system account.
 
