@@ -28,14 +28,13 @@ from vstream.subjects.algebra import (
     overlaps,
 )
 from vstream.subjects.functions import TransformError
-from vstream.subjects.resolve import MappingTable, OutcomeKind, compile_mappings
+from vstream.subjects.resolve import MappingTable, compile_mappings
 from vstream.subjects.transform import SubjectTransform, numbered_wildcards
 from vstream.value_class import value_class
 
 GLOBAL_ACCOUNT = "$G"
 """The account of a configuration without accounts."""
 _ALL = 100
-_LOST = frozenset({OutcomeKind.DROPPED, OutcomeKind.PANICS})
 
 
 class ImportKind(Enum):
@@ -225,13 +224,8 @@ class AccountFlow:
         table = self.tables.get(account) or compile_mappings(())
         if not is_deliverable(subject):
             return
-        resolution = table.resolve(subject, cluster)
-        for outcome in resolution.outcomes:
-            if outcome.kind in _LOST:
-                continue
-            exact = percent is not None and not resolution.is_ambiguous
-            share = (percent or 0) * outcome.probability_percent / _ALL if exact else None
-            yield AccountArrival(account=account, subject=outcome.subject, percent=share, links=links)
+        for mapped_subject, share in table.resolve(subject, cluster).share_out(percent):
+            yield AccountArrival(account=account, subject=mapped_subject, percent=share, links=links)
 
 
 def _as_pattern(local: str) -> str:

@@ -16,14 +16,13 @@ from typing import Final
 
 from vstream.diagnostics import Span
 from vstream.subjects.account_flow import AccountFlow, AccountLink
-from vstream.subjects.algebra import is_deliverable, matches
-from vstream.subjects.resolve import OutcomeKind, compile_mappings
+from vstream.subjects.algebra import matches
+from vstream.subjects.resolve import compile_mappings
 from vstream.value_class import value_class
 
 JETSTREAM_SUBJECTS: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
 """What no leaf connection lets pass, but one of the system account: another domain is asked at `$JS.<domain>.API`."""
 _ALL = 100
-_LOST = frozenset({OutcomeKind.DROPPED, OutcomeKind.PANICS})
 
 
 @value_class
@@ -123,15 +122,10 @@ def _cross(
         )
         return
     table = far.flow.tables.get(far.account) or compile_mappings(())
-    resolution = table.resolve(message.subject, far.cluster)
-    for outcome in resolution.outcomes:
-        if outcome.kind in _LOST or not is_deliverable(outcome.subject):
-            continue
-        is_exact = message.percent is not None and not resolution.is_ambiguous
-        share = (message.percent or 0) * outcome.probability_percent / _ALL if is_exact else None
-        arrival = LeafArrival(side=far, account=far.account, subject=outcome.subject, percent=share, links=path)
+    for subject, share in table.resolve(message.subject, far.cluster).share_out(message.percent):
+        arrival = LeafArrival(side=far, account=far.account, subject=subject, percent=share, links=path)
         yield arrival
-        for brought in far.flow.arrivals(far.account, outcome.subject, far.cluster):
+        for brought in far.flow.arrivals(far.account, subject, far.cluster):
             is_known = share is not None and brought.percent is not None
             percent = (share or 0) * (brought.percent or 0) / _ALL if is_known else None
             yield LeafArrival(

@@ -40,6 +40,11 @@ class OutcomeKind(Enum):
     PANICS = "panics"
     """The server dies: the destination has no subject."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody gets it."""
+        return self in {OutcomeKind.DROPPED, OutcomeKind.PANICS}
+
 
 @value_class
 class Outcome:
@@ -102,10 +107,20 @@ class Resolution:
 
     def admits(self, delivered: str | None) -> bool:
         """Whether a subscriber to `>` can see the message under this subject, None for not at all."""
-        lost = (OutcomeKind.DROPPED, OutcomeKind.PANICS)
         if delivered is None:
-            return any(outcome.kind in lost for outcome in self.outcomes)
-        return any(outcome.kind not in lost and outcome.expansion.admits(delivered) for outcome in self.outcomes)
+            return any(outcome.kind.is_lost for outcome in self.outcomes)
+        return any(not outcome.kind.is_lost and outcome.expansion.admits(delivered) for outcome in self.outcomes)
+
+    def share_out(self, percent: float | None) -> Iterator[tuple[str, float | None]]:
+        """
+        The subjects that *percent* of the messages get, each with its share of them.
+
+        A share is None where the server picks one of several rules at random, or did so before, so that *percent* is None.
+        """
+        is_exact = percent is not None and not self.is_ambiguous
+        for outcome in self.outcomes:
+            if not outcome.kind.is_lost:
+                yield outcome.subject, (percent or 0) * outcome.probability_percent / _ALL if is_exact else None
 
 
 class MappingTable:
