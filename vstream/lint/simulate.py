@@ -12,11 +12,10 @@ from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR,
 from vstream.subjects.functions import looks_like_call, parse_token
 from vstream.subjects.leaf_flow import LeafArrival, LeafLink, LeafSide, cross_leaves
 from vstream.subjects.mapping_rules import CompiledMapping, Route
-from vstream.subjects.resolve import Candidate, OutcomeKind, Resolution, publish_cost_us
+from vstream.subjects.resolve import Candidate, Resolution, publish_cost_us
 from vstream.value_class import value_class
 
 _ALL = 100
-_LOST = (OutcomeKind.DROPPED, OutcomeKind.PANICS)
 
 
 def _add_shares(first: float | None, second: float | None) -> float | None:
@@ -58,7 +57,7 @@ class Simulation:
         """Who sees the message in other accounts, by imports; the shares are of all publishes."""
         merged: dict[tuple[str, str, tuple[AccountLink, ...]], AccountArrival] = {}
         for outcome in resolution.outcomes:
-            if self.flow is None or outcome.kind in _LOST or outcome.expansion.draws:
+            if self.flow is None or outcome.kind.is_lost or outcome.expansion.draws:
                 continue
             for arrival in self.flow.arrivals(self.account, outcome.subject, resolution.cluster):
                 key = (arrival.account, arrival.subject, arrival.links)
@@ -74,7 +73,7 @@ class Simulation:
         resolution = self.at_cluster or self.elsewhere[-1]
         merged: dict[tuple[object, ...], LeafArrival] = {}
         for outcome in resolution.outcomes:
-            if outcome.kind in _LOST or outcome.expansion.draws:
+            if outcome.kind.is_lost or outcome.expansion.draws:
                 continue
             for arrival in cross_leaves(self.leaf_links, self.origin, outcome.subject):
                 key = (arrival.account, arrival.subject, arrival.links, arrival.imports, arrival.refusal)
