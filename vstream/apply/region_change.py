@@ -43,7 +43,7 @@ from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
-LOOK = 5.0
+LOOK_TIMEOUT = 5.0
 """Seconds in which what is drained shows that nothing more comes."""
 _REFRESH_TIMEOUT = 120.0
 """Seconds that readers get to source again."""
@@ -277,7 +277,10 @@ async def _remove_from_meta_group(change: PlannedChange) -> tuple[str, ...]:
 async def _look_whether_empty(change: PlannedChange, request: RegionRequest) -> Emptiness:
     """Whether the region that is drained can be stopped: what others lack, and what nobody knows."""
     planned, region, is_moving = change.planned, request.action.region, request.is_approved
-    target, within = make_target(change.edit.topology, planned.servers), request.gate_timeout if is_moving else LOOK
+    target, within = (
+        make_target(change.edit.topology, planned.servers),
+        request.gate_timeout if is_moving else LOOK_TIMEOUT,
+    )
     seen = await wait_until_region_empty(change.edit.topology, target, region, within=within, moves_leaders=is_moving)
     plan = planned.plan if change.applied is None else change.applied.left
     if plan is not None and plan.are_rules_unknown:

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.region_change import LOOK, PlannedChange, RegionRequest
+from vstream.apply.region_change import LOOK_TIMEOUT, PlannedChange, RegionRequest
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
@@ -74,7 +74,7 @@ def command(
     if target not in [seat.server.name for seat in current.all_seats]:
         raise UnknownNameError(f"there is no region or server `{target}`", hint=f"there are {', '.join(names)}")
     options.refuse_options("has no effect for a server", {"--to": to, "--undo": is_undone})
-    within = gate_timeout if yes else LOOK
+    within = gate_timeout if yes else LOOK_TIMEOUT
     servers = use_servers(current, lab)
     reached = make_target(current, servers)
     seen = run(wait_until_server_empty(current, reached, target, within=within, moves_leaders=yes))

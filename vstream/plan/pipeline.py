@@ -66,15 +66,21 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
         for region, failure in connections.items():
             if isinstance(failure, NotReachableError) and region not in lost:
                 unreachable.append(UnreachableRegion(region=region, reason=failure.message))
-        asked = connection.region
     plan = diff(topology, bundle, replace(observed, leaving=request.leaving), adopt=request.adopt)
-    plan = replace(plan, unreachable=tuple(unreachable), asked=asked)
+    plan = replace(plan, unreachable=tuple(unreachable), asked=connection.region)
     if not lost:
         return plan
-    monitors = {url for region in lost if region in request.endpoints for url in request.endpoints[region].monitor}
-    servers = {seat.server.name for seat in topology.seats if seat.region in lost}
-    servers |= {server for region in topology.lost for server in region.servers}
-    return adapt_to_losses(plan, list_dead_streams(topology, lost, observed.missing), losses, monitors | servers)
+    return adapt_to_losses(
+        plan, list_dead_streams(topology, lost, observed.missing), losses, _name_lost_servers(request)
+    )
+
+
+def _name_lost_servers(request: PlanRequest) -> frozenset[str]:
+    """The servers of lost regions, as `Plan.unread_servers` calls them: by name, or by monitoring address."""
+    topology, lost = request.topology, request.lost
+    monitors = (url for region in lost if region in request.endpoints for url in request.endpoints[region].monitor)
+    seats = (seat.server.name for seat in topology.seats if seat.region in lost)
+    return frozenset((*monitors, *seats, *(server for region in topology.lost for server in region.servers)))
 
 
 def _check_adopted(request: PlanRequest) -> None:

@@ -16,6 +16,7 @@ class AccountsProfile(Profile):
     """See the module."""
 
     routing = Routing.ACCOUNTS
+    publish_us = 25.0
     has_hidden_accounts = True
     may_name_account = True
     rules_lead_to = f"{naming.REGION_PREFIX}."
@@ -45,10 +46,6 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         servers="2.11 and newer",
         runbooks="no: they say what to do instead",
     )
-
-    def acknowledged_publish_us(self, rules: int) -> float:
-        """See Profile."""
-        return 25.0
 
     def account_of(self, stream: VirtualStream, role: Role, place: str) -> str:
         """The region's account for what is written, or for what is read."""

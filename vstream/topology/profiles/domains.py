@@ -26,6 +26,7 @@ class DomainsProfile(shared.WriteBesideReadProfile):
     """See the module."""
 
     routing = Routing.DOMAINS
+    publish_us = 8.0
     has_domains = True
     denied = ("$JS.*.API.>",)  # The API of another domain. That of their own clients reach without naming it.
     starter = """\
@@ -49,10 +50,6 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         servers="tried with 2.11 to 2.15; one more server per region",
         runbooks="no",
     )
-
-    def acknowledged_publish_us(self, rules: int) -> float:
-        """See Profile."""
-        return 8.0
 
     def account_of(self, stream: VirtualStream, role: Role, place: str) -> str:
         """The region's domain."""

@@ -55,6 +55,8 @@ class MappedProfile(Profile):
     """See the module."""
 
     routing = Routing.MAPPED
+    publish_us = 7.0
+    rule_us = 0.053  # every publish is compared with all of them
     has_physical_names = True
     may_name_account = True
     rules_lead_to = f"{PHYSICAL_PREFIX}."
@@ -79,10 +81,6 @@ class MappedProfile(Profile):
         servers="2.10 and newer",
         runbooks="yes",
     )
-
-    def acknowledged_publish_us(self, rules: int) -> float:
-        """Every publish is compared with all of them."""
-        return 7.0 + rules * 0.053
 
     def account_of(self, stream: VirtualStream, role: Role, place: str) -> str | None:
         """That of clients, whose API leads elsewhere once the topology has moved away."""

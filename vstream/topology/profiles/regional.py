@@ -39,6 +39,7 @@ class RegionalProfile(WriteBesideReadProfile):
     """See the module."""
 
     routing = Routing.REGIONAL
+    publish_us = 9.0
     has_region_accounts = True
     since = (2, 11)
     operator_since = (2, 12)
@@ -63,10 +64,6 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         servers="2.11 and newer",
         runbooks="no",
     )
-
-    def acknowledged_publish_us(self, rules: int) -> float:
-        """See Profile."""
-        return 9.0
 
     def account_of(self, stream: VirtualStream, role: Role, place: str) -> str:
         """The region's account, or that of the stretch cluster."""
