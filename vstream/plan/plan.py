@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field as dataclass_field
 from enum import Enum
 from functools import cached_property
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from vstream.formatting import quote_names
 from vstream.plan.risk import Removal, Risk
@@ -125,6 +125,7 @@ class FieldChange:
 class Create:
     """A stream that does not exist yet."""
 
+    verb: ClassVar = "create"
     config: StreamConfig
     region: str
     role: Role
@@ -136,6 +137,7 @@ class Create:
 class Update:
     """A stream that differs. *config* is the whole new configuration, with fields that vstream does not know kept."""
 
+    verb: ClassVar = "update"
     config: StreamConfig
     region: str
     role: Role
@@ -165,6 +167,7 @@ class Update:
 class Delete:
     """A stream of this topology that the topology no longer has."""
 
+    verb: ClassVar = "delete"
     config: StreamConfig
     region: str | None
     role: Role | None
@@ -181,6 +184,7 @@ class Delete:
 class CreateConsumer:
     """A durable that does not exist yet."""
 
+    verb: ClassVar = "create"
     config: ConsumerConfig
     region: str
     continues: str | None = None
@@ -191,6 +195,7 @@ class CreateConsumer:
 class UpdateConsumer:
     """A durable that differs. *config* is the whole new configuration, with fields that vstream does not know kept."""
 
+    verb: ClassVar = "update"
     config: ConsumerConfig
     region: str
     fields: tuple[FieldChange, ...]
@@ -202,6 +207,7 @@ class UpdateConsumer:
 class DeleteConsumer:
     """A durable of this topology that the topology no longer has, on a stream that stays."""
 
+    verb: ClassVar = "delete"
     config: ConsumerConfig
     region: str | None
 

@@ -47,7 +47,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
     return {
         "topology": plan.topology,
         "observed": str(plan.observed),
-        "changes": [_change(change) for change in plan.changes],
+        "changes": [_change_as_dict(change) for change in plan.changes],
         "blocked": [asdict(blocked) for blocked in plan.blocked],
         "mappings": [{"kind": rule.kind, **asdict(rule)} for rule in plan.rules],
         "demands": [{"option": demand.option, "reason": demand.reason} for demand in plan.demands],
@@ -63,10 +63,11 @@ def to_dict(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change_as_dict(change: Change) -> dict[str, Any]:
     if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
         return _consumer_as_dict(change)
     common = {
+        "action": change.verb,
         "name": change.config.name,
         "region": change.region,
         "role": change.role.value if change.role else None,
@@ -75,15 +76,15 @@ def _change(change: Change) -> dict[str, Any]:
     }
     match change:
         case Create():
-            return {"action": "create", **common, **({"readers": change.readers} if change.readers else {})}
+            return {**common, **({"readers": change.readers} if change.readers else {})}
         case Delete():
             flags = {name: True for name in ("is_dead", "is_replaced") if getattr(change, name)}
-            return {"action": "delete", **common, "messages": change.messages, "consumers": change.consumers, **flags}
+            return {**common, "messages": change.messages, "consumers": change.consumers, **flags}
         case Update():
             handover = {"handover": change.handover.value} if change.handover else {}
             fields = [_field_as_dict(field) for field in change.fields]
             dead_sources = {"given_up": change.dead_sources} if change.dead_sources else {}
-            return {"action": "update", **common, "adopts": change.adopts, **handover, **dead_sources, "fields": fields}
+            return {**common, "adopts": change.adopts, **handover, **dead_sources, "fields": fields}
 
 
 def _field_as_dict(change: FieldChange) -> dict[str, Any]:
@@ -101,6 +102,7 @@ def _field_as_dict(change: FieldChange) -> dict[str, Any]:
 
 def _consumer_as_dict(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -> dict[str, Any]:
     common = {
+        "action": f"{change.verb} consumer",
         "name": change.config.name,
         "stream": change.config.stream,
         "consumer": change.config.durable,
@@ -111,12 +113,12 @@ def _consumer_as_dict(change: CreateConsumer | UpdateConsumer | DeleteConsumer) 
     match change:
         case CreateConsumer():
             continues = {"continues": change.continues} if change.continues else {}
-            return {"action": "create consumer", **common, **continues}
+            return {**common, **continues}
         case DeleteConsumer():
-            return {"action": "delete consumer", **common}
+            return common
         case UpdateConsumer():
             fields = [_field_as_dict(field) for field in change.fields]
-            return {"action": "update consumer", **common, "adopts": change.adopts, "fields": fields}
+            return {**common, "adopts": change.adopts, "fields": fields}
 
 
 def dump(saved: SavedPlan) -> str:

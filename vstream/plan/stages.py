@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Any
@@ -228,15 +228,8 @@ class PlanStage:
     @property
     def counts(self) -> str:
         """How much is done: `2 to create, 1 to update`."""
-        kinds = (
-            (Create | CreateConsumer, "create"),
-            (Update | UpdateConsumer, "update"),
-            (Delete | DeleteConsumer, "delete"),
-        )
-        parts = []
-        for kind, verb in kinds:
-            if number := sum(isinstance(change, kind) for change in self.changes):
-                parts.append(f"{number:,} to {verb}")
+        changed = Counter(change.verb for change in self.changes)
+        parts = [f"{changed[verb]:,} to {verb}" for verb in ("create", "update", "delete") if changed[verb]]
         if self.rules:
             parts.append(f"{len({rule.source for rule in self.rules}):,} to load")
         if self.readers:

@@ -83,10 +83,8 @@ def summarize(plan: Plan) -> str:
         if plan.unreachable:
             return "No changes: what answered is as the topology says."
         return "No changes: the servers are as the topology says."
-    counts = {"create": 0, "update": 0, "delete": 0}
-    for change in plan.changes:
-        counts[_choose_verb(change)] += 1
-    parts = [f"{counts['create']} to create", f"{counts['update']} to update", f"{counts['delete']} to delete"]
+    counts = Counter(change.verb for change in plan.changes)
+    parts = [f"{counts[verb]} to {verb}" for verb in _SIGNS]
     if plan.blocked:
         parts.append(f"{len(plan.blocked)} blocked")
     text = f"Plan: {', '.join(parts)}"
@@ -182,7 +180,7 @@ def _render_changes(plan: Plan) -> Iterator[Text]:
             shown = ", ".join(change.config.name for change in alike[:3])
             yield Text.assemble(
                 (f"  {sign} ", style),
-                f"{len(alike):,} {noun} to {_choose_verb(alike[0])}: {shown}, … (`--format json` lists all)",
+                f"{len(alike):,} {noun} to {alike[0].verb}: {shown}, … (`--format json` lists all)",
             )
             yield from _render_common_lines(alike, noun.removesuffix("s"))
     for change in plan.changes:
@@ -304,11 +302,10 @@ def render_markdown(plan: Plan, routing: str) -> str:
 
 
 def _change_row(change: Change) -> str:
-    details = _choose_verb(change)
+    details = change.verb
     if isinstance(change, Update | UpdateConsumer):
         details = "<br>".join(_format_field_cell(field) for field in change.fields)
-    sign = _SIGNS[_choose_verb(change)]
-    return f"| {sign} | {markdown_code(change.config.name)} | {change.region or '?'} | {details} | {risk_of(change).value} |"
+    return f"| {_SIGNS[change.verb]} | {markdown_code(change.config.name)} | {change.region or '?'} | {details} | {risk_of(change).value} |"
 
 
 def _format_field_cell(change: FieldChange) -> str:
@@ -321,18 +318,6 @@ def _format_rule_row(rule: RuleChange) -> str:
     kind, (about, _) = _name_rule(rule)
     kind = "" if rule.kind == RULE else kind
     return f"| {_sign_of(rule)} | {kind}{markdown_code(about)} | {', '.join(rule.servers)} |"
-
-
-def _choose_verb(change: Change) -> str:
-    match change:
-        case Create() | CreateConsumer():
-            return "create"
-        case Update() | UpdateConsumer():
-            return "update"
-        case Delete() | DeleteConsumer():
-            return "delete"
-        case _:
-            assert_never(change)
 
 
 _FEW_SERVERS = 3
