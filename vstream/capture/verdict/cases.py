@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict import units
-from vstream.capture.verdict.measures import SAFETY, Measurement, Measurements, Question, holds
+from vstream.capture.verdict.measures import OVER_THE_RUN, SAFETY, Measurement, Measurements, Question, holds
 from vstream.capture.verdict.verdict import About, Case, CaseStatus
 from vstream.diagnostics import Span
 from vstream.scenario.model import Compare, Expectation, Measure
@@ -17,9 +17,8 @@ _NOWHERE = Span.point("", 1, 1)
 _ONE_ORDER = frozenset(model.value for model in Consistency if model.has_one_order)
 _ALONE = frozenset({Measure.CONVERGED, Measure.CONTROL_PLANE, Measure.WORKS})
 """Measures that belong to no particular stream."""
-_OF_NO_REGION = frozenset({Measure.CONVERGED, Measure.SAME_ORDER, *SAFETY})
+_OF_NO_REGION = OVER_THE_RUN | {Measure.CONVERGED}
 """Measures that, without a region, cover all regions together."""
-_MAY_BE_ANY = frozenset({*SAFETY, Measure.SAME_ORDER})
 _DEADLY = ("panic", "fatal error", "sigsegv", "segmentation")
 
 
@@ -130,7 +129,7 @@ def _describe_detail(measured: Measurement) -> str:
 
 def _choose_status(expectation: Expectation, measured: Measurement) -> CaseStatus:
     is_any = (expectation.region, expectation.compare, expectation.value) == (None, Compare.AT_LEAST, 0)
-    if is_any and expectation.measure in _MAY_BE_ANY:
+    if is_any and expectation.measure in OVER_THE_RUN:
         return CaseStatus.PASS  # `any`: whatever it is, and also if it is not known
     if measured.value is None:
         return CaseStatus.UNKNOWN

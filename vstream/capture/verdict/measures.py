@@ -18,7 +18,8 @@ from vstream.value_class import value_class
 
 SAFETY = (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.DIVERGED, Measure.REORDERED)
 """Counts that must be zero for every stream."""
-_OVER_THE_RUN = frozenset({*SAFETY, Measure.SAME_ORDER})
+OVER_THE_RUN = frozenset({*SAFETY, Measure.SAME_ORDER})
+"""Measures that are judged over the whole run."""
 
 
 @value_class
@@ -67,7 +68,7 @@ class Measurements:
     def measure(self, question: Question) -> Measurement:
         """Measure *question*, with its doubts."""
         expectation = question.expectation
-        if expectation.measure in _OVER_THE_RUN:
+        if expectation.measure in OVER_THE_RUN:
             measured = self._measure_run(question)
             window = None
         else:
@@ -81,7 +82,7 @@ class Measurements:
 
     def _with_doubts(self, question: Question, measurement: Measurement, window: Window | None) -> Measurement:
         doubts = list(measurement.doubts)
-        if not (question.expectation.measure in _OVER_THE_RUN and holds(question.expectation, measurement.value)):
+        if not (question.expectation.measure in OVER_THE_RUN and holds(question.expectation, measurement.value)):
             # What holds over the whole run holds for what did happen; the fault that did not is a case of its own.
             doubts += self._find_missing_faults(window)
         if window is None and not self.context.manifest.is_complete:
