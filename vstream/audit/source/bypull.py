@@ -8,7 +8,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 
-from vstream.audit.source.client import Client, DisconnectedError, Message, RetryableError, api_request, next_message
+from vstream.audit.source.client import Client, DisconnectedError, Message, RetryableError, api_request
 from vstream.audit.source.columns import Block, MessageColumns
 from vstream.audit.source.values import ReadTask
 from vstream.audit.source.wire import PullScanner, scan_buffer
@@ -133,9 +133,6 @@ def _delete_consumer(client: Client, subject: str) -> None:
         deadline = time.monotonic() + _PARTING
         is_answered = False
         while not is_answered and time.monotonic() < deadline:
-            data, position = client.receive(until=deadline), 0
-            while (message := next_message(data, position)) is not None:
-                position = message.end
+            for message in client.receive_messages(until=deadline):
                 client.handle_control(message)
                 is_answered |= message.verb == b"PONG"
-            client.keep(data[position:])

@@ -182,17 +182,22 @@ class Client:
 
     def receive_replies(self, *, until: float) -> list[tuple[int, Message]]:
         """The messages received on `inbox.NUMBER`, by number. Raises as `receive` and `handle_control`."""
-        data = self.receive(until=until)
-        position = 0
         replies = []
-        while (message := next_message(data, position)) is not None:
-            position = message.end
+        for message in self.receive_messages(until=until):
             self.handle_control(message)
             number = parse_sequence(message.subject.removeprefix(f"{self.inbox}."))
             if number is not None:
                 replies.append((number, message))
-        self.keep(data[position:])
         return replies
+
+    def receive_messages(self, *, until: float | None = None) -> list[Message]:
+        """The messages and other protocol lines that have come whole, maybe none. Raises as `receive`."""
+        data, position, messages = self.receive(until=until), 0, []
+        while (message := next_message(data, position)) is not None:
+            messages.append(message)
+            position = message.end
+        self.keep(data[position:])
+        return messages
 
     def handle_control(self, message: Message) -> None:
         """
@@ -240,20 +245,16 @@ class Client:
         self.send(
             b"CONNECT %s\r\nSUB %s.* %d\r\nPING\r\n" % (json.dumps(options).encode(), self.inbox.encode(), _REQUESTS)
         )
-        while True:
-            data = self.receive()
-            position = 0
-            while (message := next_message(data, position)) is not None:
-                position = message.end
+        is_accepted = False
+        while not is_accepted:
+            for message in self.receive_messages():
                 if message.verb == b"-ERR":
                     raise VstreamError(
                         f"{self.server} refuses the connection: {message.line.removeprefix('-ERR ')}",
                         hint="are the credentials right, and present on the machine that reads?",
                     )
-                if message.verb == b"PONG":
-                    self.keep(data[position:])
-                    return
-            self.keep(data[position:])
+                self.handle_control(message)
+                is_accepted |= message.verb == b"PONG"
 
     def _first_line(self) -> tuple[bytes, bytes, bytes]:
         data = self.receive()

@@ -18,30 +18,11 @@ from vstream.value_class import value_class
 _AUTO = "auto"
 ROWS = 250_000
 """Default number of messages in a task."""
-_OWN = frozenset(
-    {
-        "stream",
-        "region",
-        "read_by",
-        "path",
-        "subject",
-        "columns",
-        "start_seq",
-        "end_seq",
-        "since",
-        "until",
-        "rows_per_task",
-        "rows_per_batch",
-        "min_rows_per_batch",
-        "max_batch_delay",
-        "fail_on_data_loss",
-        "start",
-        "headers",
-        "payload",
-        "pushdown",
-    }
-)
 _OF_WRITING = frozenset({"stream", "path", "subject", "columns"})
+_OF_QUERIES = frozenset({"rows_per_batch", "min_rows_per_batch", "max_batch_delay", "fail_on_data_loss", "start"})
+_OF_READING = frozenset({"region", "read_by", "start_seq", "end_seq", "since", "until", "rows_per_task", "pushdown"})
+_OF_COLUMNS = frozenset({"headers", "payload"})
+_OWN = _OF_WRITING | _OF_QUERIES | _OF_READING | _OF_COLUMNS
 _CHECKPOINT = "checkpointlocation"
 """Spark's own option, which it passes to the sink of a streaming query."""
 _SECRETS = {
@@ -280,7 +261,7 @@ def _parse_choice(options: Mapping[str, str], name: str, choices: tuple[str, ...
 
 
 def _parse_moment(options: Mapping[str, str], name: str) -> int | None:
-    """An ISO 8601 time as nanoseconds since 1970; a time without a zone is UTC."""
+    """An ISO 8601 time as nanoseconds since 1970."""
     if name not in options:
         return None
     try:
@@ -289,6 +270,11 @@ def _parse_moment(options: Mapping[str, str], name: str) -> int | None:
         raise VstreamError(
             f"option `{name}` must be a time such as 2026-11-20T17:00:00Z, not `{options[name]}`"
         ) from None
+    return to_nanoseconds(moment)
+
+
+def to_nanoseconds(moment: datetime) -> int:
+    """*moment* in nanoseconds since 1970; without a zone, it is UTC."""
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    seconds = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (seconds.days * 86_400 + seconds.seconds) * 10**9 + seconds.microseconds * 1_000
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1_000

@@ -8,7 +8,7 @@ filters again: clocks of leaders differ a little, and subjects may accidentally 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from vstream.audit.source.options import to_nanoseconds
 from vstream.value_class import value_class
 
 _SPECIAL = frozenset("*> \t\r\n")
@@ -76,7 +77,7 @@ def _bounds(condition: Any) -> tuple[Bounds | None, bool]:
             ends = _ends(condition, value)
             return (Bounds(first=ends[0], last=ends[1]), True) if ends else (None, False)
         case "time_ns" | "time":
-            ends = _ends(condition, _nanoseconds(value))
+            ends = _ends(condition, to_nanoseconds(value) if isinstance(value, datetime) else value)
             # A timestamp has lost its nanoseconds, which may belong to either side.
             slack = 1_000 if name == "time" else 0
             return (_widen(ends, slack), False) if ends else (None, False)
@@ -114,14 +115,6 @@ def _ends(condition: Any, value: Any) -> tuple[int | None, int | None] | None:  
 def _widen(ends: tuple[int | None, int | None], slack: int) -> Bounds:
     since, until = ends
     return Bounds(since_ns=None if since is None else since - slack, until_ns=None if until is None else until + slack)
-
-
-def _nanoseconds(value: Any) -> Any:
-    if not isinstance(value, datetime):
-        return value
-    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1_000
 
 
 def _subjects(condition: Any, value: Any) -> tuple[str, ...]:

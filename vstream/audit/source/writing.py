@@ -69,11 +69,7 @@ class JetStreamWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """On an executor: publish all rows of a partition. Raises VstreamError unless each is acknowledged."""
-        task = _task()
-        publish_messages(
-            self._options, convert_rows(iterator, self._options, f"{self._write_id}/0/{task.partitionId()}")
-        )
-        return WriterCommitMessage()
+        return _publish_rows(iterator, self._options, f"{self._write_id}/0/{_task().partitionId()}")
 
 
 class JetStreamStreamWriter(DataSourceStreamArrowWriter):
@@ -93,8 +89,12 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
             raise VstreamError(
                 "Spark does not say which batch of which query this is, so a retry would publish rows twice"
             )
-        publish_messages(self._options, convert_rows(iterator, self._options, f"{query}/{batch}/{task.partitionId()}"))
-        return WriterCommitMessage()
+        return _publish_rows(iterator, self._options, f"{query}/{batch}/{task.partitionId()}")
+
+
+def _publish_rows(rows: Iterator[pa.RecordBatch], options: WriteOptions, write_id: str) -> WriterCommitMessage:
+    publish_messages(options, convert_rows(rows, options, write_id))
+    return WriterCommitMessage()
 
 
 def _task() -> TaskContext:
