@@ -134,7 +134,7 @@ def audit_streams(spark: SparkSession, file: Path, scratch: Path, **how: Any) ->
     topology = parse_topology(file.read_bytes(), file.name).require()
     streams = render_bundle(topology, addresses=list_addresses("audited")).streams
     scratch.mkdir()
-    frames_ = frames.read_live_tables(
+    frames_ = frames.extract_tables(
         spark, plan_extraction(streams, list_endpoints("audited", AUDIT_USER), scratch, **how), scratch
     )
     models = {stream.name: stream.consistency.value for stream in topology.streams}

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit import keys
 from vstream.audit.classify import DIFFERENCES
-from vstream.audit.client_journal import make_journal_table
-from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
+from vstream.audit.client_journal import JOURNAL, make_journal_table
+from vstream.audit.context import AuditContext, read_context, save_context
 from vstream.audit.extract import ExtractedTables
 from vstream.audit.frames import read_tables, to_spark, write_tables
 from vstream.audit.from_capture import extract_capture
@@ -199,7 +199,7 @@ def test_ranges_that_repeat_are_explained(planted_report: Report) -> None:
 def again(spark: SparkSession, uri: str, stage: AuditStage) -> Report:
     shelf, tables = TableStore(spark, reads=uri), read_tables(spark, uri)
     pipeline = AuditPipeline(store=shelf, context=read_context(shelf, "test"), first_stage=stage)
-    return pipeline.run(tables.messages, tables.streams, read_journal(shelf))
+    return pipeline.run(tables.messages, tables.streams, shelf.read_earlier("journal", JOURNAL))
 
 
 def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     shelf = TableStore(spark, uri)
     save_context(shelf, context)
     first = AuditPipeline(store=shelf, context=context).run(
-        extracted.messages, extracted.streams, save_journal(shelf, make_journal_table(spark, capture))
+        extracted.messages, extracted.streams, shelf.keep("journal", make_journal_table(spark, capture), JOURNAL)
     )
     assert first.verdict() is AuditVerdict.FAIL
     for stage in (AuditStage.RECONCILE, AuditStage.JUDGE):
@@ -235,7 +235,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     readers: dict[str, Callable[[], object]] = {
         "differences": lambda: store().read_earlier("differences", DIFFERENCES).collect(),
         "copies": lambda: store().read_earlier("copies", COPIES).collect(),
-        "journal": lambda: read_journal(store()),
+        "journal": lambda: store().read_earlier("journal", JOURNAL),
         "messages": lambda: read_tables(spark, uri),
         "context": lambda: read_context(store(), "test"),
     }

@@ -71,7 +71,7 @@ def extract_tables(spark: SparkSession, url: str, scratch: Path, tables: str) ->
         for region in REGIONS
     ]
     extraction = plan_extraction(streams, dict.fromkeys(REGIONS, Endpoint(urls=(url,))), scratch)
-    frames.write_tables(frames.read_live_tables(spark, extraction, scratch), tables)
+    frames.extract_tables(spark, extraction, scratch, tables)
 
 
 def judge_tables(spark: SparkSession, tables: str) -> dict[str, Any]:

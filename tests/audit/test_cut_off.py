@@ -17,8 +17,7 @@ from tests.support.probe_lab import until
 from tests.support.shared_lab import shared_lab
 from tests.support.topologies import begin_topology
 from vstream.audit.extract import plan_extraction
-from vstream.audit.source.datasource import narrow_cut
-from vstream.audit.source.pushdown import Bounds
+from vstream.audit.source.stream_cuts import ask_for_period
 from vstream.audit.source.values import CONSUMER
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import is_from_leader
@@ -93,7 +92,7 @@ async def test_a_region_that_is_cut_off_does_not_speak_for_the_stretch_cluster(f
     }
     # The cut may have been taken while the region still had one.
     reader = replace(cuts["stock-read-west"], path=CONSUMER)
-    narrow = narrow_cut(reader, plan.access["west"], Bounds(since_ns=time.time_ns() - HOUR_NS))
+    narrow = ask_for_period(reader, plan.access["west"], since_ns=time.time_ns() - HOUR_NS)
     assert (narrow.first_seq, narrow.messages) == (1, BEFORE)
     pairs = {pair["reader_place"]: pair for pair in vstream("status", file, "--format", "json").json()["pairs"]}
     assert {pair["last_seq"] for pair in pairs.values()} == {cuts["stock"].last_seq}

@@ -27,7 +27,7 @@ from vstream.audit.from_capture import extract_capture
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import uri_of
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.source import datasource, stream_cuts
+from vstream.audit.source import stream_cuts
 from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
 from vstream.audit.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
@@ -93,7 +93,7 @@ def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
 
 
 def audit_server(spark: SparkSession, server: JetStreamServer, scratch: Path, **how: Any) -> Report:
-    frames_ = frames.read_live_tables(
+    frames_ = frames.extract_tables(
         spark, extract.plan_extraction(streams(), endpoints(server), scratch, **how), scratch
     )
     context = AuditContext(
@@ -209,16 +209,15 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
     _wait_until(server, "aged", "r", "first_seq", 2 * MESSAGES_EACH + 1)
     _wait_until(server, "passed", "w", "first_seq", MESSAGES_EACH + 1)
     uri = uri_of(f"{tmp_path}/tables")
-    live = frames.read_live_tables(spark, extraction, tmp_path)
-    frames.write_tables(live, uri)
-    tables = frames.read_tables(spark, uri)
+    tables = frames.extract_tables(spark, extraction, tmp_path, uri)
     messages = sorted(tables.messages.collect())
-    for same_tables in (
-        frames.to_spark(spark, extract.extract(extraction)),
-        frames.materialize(live, uri_of(f"{tmp_path}/messages")),
-        frames.cache_messages(live),
+    cached = extract.read_plan(extraction, frames.ExecutorMemory(spark=spark, scratch=tmp_path))
+    for same_messages in (
+        frames.to_spark(spark, extract.extract(extraction)).messages,
+        frames.extract_tables(spark, extraction, tmp_path).messages,
+        frames.add_arrivals(cached.messages, cached.arrivals),
     ):
-        assert sorted(same_tables.messages.collect()) == messages
+        assert sorted(same_messages.collect()) == messages
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))
     report = pipeline.run(tables.messages, tables.streams)
     assert sorted((name[:4], *place) for name, *place in errors(report)) == [
@@ -306,22 +305,22 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
             extraction = extract.plan_extraction(
                 streams(), endpoints(filled_server), tmp_path, since_ns=since_ns, path=path
             )
-            tables = frames.read_live_tables(spark, extraction, tmp_path)
-            assert tables.messages.count() == messages
-            written = frames.materialize(tables, uri_of(f"{tmp_path}/für tasks")).messages
-            assert sorted(written.collect()) == sorted(tables.messages.collect())
+            scratch = tmp_path / "für tasks"
+            rows = sorted(frames.extract_tables(spark, extraction, scratch).messages.collect())
+            assert len(rows) == messages
+            assert rows == sorted(frames.ExecutorMemory(spark=spark, scratch=scratch).read(extraction).collect())
     # The clock here is wrong, and those of servers are not.
     for wrong in (2, -2):
         set_clock(monkeypatch, extract, wrong)
         since_ns = time.time_ns() + (wrong - 1) * 3600 * 10**9
         extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
-        assert frames.read_live_tables(spark, extraction, tmp_path).messages.count() == 6 * MESSAGES_EACH
+        assert frames.extract_tables(spark, extraction, tmp_path).messages.count() == 6 * MESSAGES_EACH
 
 
 def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done(
     spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(datasource, "_CLOCKS", 0)
+    monkeypatch.setattr(stream_cuts, "_CLOCKS", 0)
     # Readers are read from before the moment on, for their clocks may be behind.
     monkeypatch.setattr(extract, "_BEHIND_NS", 3600 * 10**9)
     since_ns = time.time_ns()
@@ -331,7 +330,7 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
     filled_server.api("STREAM.CREATE.r-east", config)
     wait_for(filled_server, 2 * MESSAGES_EACH)
     extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
-    assert frames.read_live_tables(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
+    assert frames.extract_tables(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
     monkeypatch.setattr(extract, "_BEHIND_NS", 0)
     report = audit_server(spark, filled_server, tmp_path, since_ns=since_ns)
     assert (errors(report), report.messages) == ([], 2 * MESSAGES_EACH)
@@ -639,7 +638,7 @@ def make_capped(server: JetStreamServer, most: int, planned: int) -> list[Render
 def judge_capped(
     spark: SparkSession, server: JetStreamServer, physical: list[RenderedStream], scratch: Path
 ) -> tuple[AuditVerdict, dict[tuple[str, str | None], int]]:
-    live = frames.read_live_tables(spark, extract.plan_extraction(physical, endpoints(server), scratch), scratch)
+    live = frames.extract_tables(spark, extract.plan_extraction(physical, endpoints(server), scratch), scratch)
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models={"foo": "virtual"}))
     report = pipeline.run(live.messages, live.streams)
     counts = Counter[tuple[str, str | None]]()

@@ -21,12 +21,13 @@ from tests.cli.test_audit import WANTED
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from vstream.audit.extract import extract, plan_extraction
-from vstream.audit.frames import read_live_tables
+from vstream.audit.frames import extract_tables
 from vstream.audit.report import AuditVerdict
-from vstream.audit.run import StateTarget, TopologyTarget
+from vstream.audit.request import AuditProgress, AuditRequest, SparkAddress
+from vstream.audit.run import NOT_BEGUN, AuditSession, TopologyTarget, audit_target, open_target
 from vstream.audit.state import UnusableStateError
 from vstream.cli import options
-from vstream.cli.audit import open_target
+from vstream.cli.audit import find_source
 from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError
@@ -90,9 +91,10 @@ def test_servers_are_not_read_again_because_a_state_cannot_be_used(
     scratch.mkdir()
     (state / "notes.txt").touch()
     with view.show_stages() as progress:
-        live = open_target(str(file), replace(WANTED, state=state))
+        target = open_topology(file, replace(WANTED, state=state))
+        session = AuditSession(spark=spark, scratch=scratch, progress=progress)
         with pytest.raises(UnusableStateError, match="other files are there"):
-            live.audit(spark, scratch, progress, live.begin_reading(scratch))
+            audit_target(target, session, target.begin_reading(scratch, HERE))
     assert "starts again" not in capfd.readouterr().err
 
 
@@ -118,11 +120,10 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
     scratch.mkdir()
     with relay(servers["west"].port, kill, much=MUCH) as port, view.show_stages() as progress:
         file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
-        live = open_target(str(file), WANTED)
-        assert isinstance(live, TopologyTarget)
-        assert live.make_plan(scratch).messages == 2 * sum(MESSAGES.values())
-        reading = live.begin_reading(scratch) if is_early else live.plan_later(scratch)
-        report = live.audit(spark, scratch, progress, reading)
+        target = open_topology(file, WANTED)
+        session = AuditSession(spark=spark, scratch=scratch, progress=progress)
+        assert target.make_plan(scratch).messages == 2 * sum(MESSAGES.values())
+        report = audit_target(target, session, target.begin_reading(scratch, HERE) if is_early else NOT_BEGUN)
         assert killed
         assert report.verdict() is AuditVerdict.UNKNOWN
         unread = {finding.stream for finding in report.findings if finding.severity is Severity.ERROR}
@@ -132,38 +133,54 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         assert "reading was interrupted and starts again" in output
         servers["east"].stop(signal.SIGKILL)
         with pytest.raises(NotReachableError, match="no stream can be read"):
-            live.audit(spark, scratch, progress, live.plan_later(scratch))
+            audit_target(target, session, NOT_BEGUN)
 
 
-def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tuple[StateTarget, Path]:
+HERE = SparkAddress()
+
+
+def open_topology(file: Path, request: AuditRequest) -> TopologyTarget:
+    target = open_target(request, find_source(str(file), request))
+    assert isinstance(target, TopologyTarget)
+    return target
+
+
+class HeardProgress(AuditProgress):
+    """Remembers the notes for the user."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tuple[TopologyTarget, Path]:
     """The servers as an audit's target with a state, and a directory for scratch files."""
     file, state, scratch = directory / "two.yaml", directory / "state", directory / "scratch"
     state.mkdir()
     scratch.mkdir()
     file.write_text(TOPOLOGY.format(**{region: server.url for region, server in servers.items()}))
-    audit_target = open_target(str(file), replace(WANTED, state=state))
-    assert isinstance(audit_target, StateTarget)
-    return audit_target, scratch
+    return open_topology(file, replace(WANTED, state=state)), scratch
 
 
 def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audit_reads(
     spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
 ) -> None:
-    audit_target, scratch = open_with_state(servers, tmp_path)
-    told: list[str] = []
-    audit_target.plan_later(scratch).read(spark, told.append)
+    target, scratch = open_with_state(servers, tmp_path)
+    progress = HeardProgress()
+    session = AuditSession(spark=spark, scratch=scratch, progress=progress)
+    target.read(session, NOT_BEGUN)
     fill(servers["east"], "foo-write-east", [("foo-write-east.k", b"new", None)] * 3)
     wait_until_read(servers["east"], "east", MESSAGES["east"] + 3)
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
-    held = audit_target.plan_later(scratch).read(spark, told.append).messages
+    held = target.read(session, NOT_BEGUN).tables.messages
     # The last one of each stream in the east once more, and all that is left in the stream that has lost one.
-    assert told == [
+    assert progress.notes == [
         "6,100 of 6,100 messages were read from servers",
         "3,007 of 6,105 messages were read from servers; read again from the first message: foo-read-west",
     ]
-    whole = read_live_tables(
-        spark, plan_extraction(audit_target.streams, audit_target.endpoints, scratch), scratch
-    ).messages
+    whole = extract_tables(spark, plan_extraction(target.streams, target.endpoints, scratch), scratch).messages
     assert held.exceptAll(whole).count() == whole.exceptAll(held).count() == 0
 
 
@@ -171,10 +188,10 @@ def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audi
 def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
     spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
 ) -> None:
-    audit_target, scratch = open_with_state(servers, tmp_path)
-    with view.show_stages() as progress:
-        report = audit_target.audit(spark, scratch, progress, audit_target.begin_reading(scratch))
-    run_round = audit_target.begin_rounds(spark, scratch)
+    target, scratch = open_with_state(servers, tmp_path)
+    session = AuditSession(spark=spark, scratch=scratch, progress=AuditProgress())
+    report = audit_target(target, session, target.begin_reading(scratch, HERE))
+    run_round = target.begin_rounds(session)
     assert run_round().messages == report.messages == 2 * sum(MESSAGES.values())
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
     lost = [

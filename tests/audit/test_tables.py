@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit import frames
@@ -72,14 +73,11 @@ def test_servers_and_what_was_written_down_are_the_same(
 ) -> None:
     stream_refs = (*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east"), physical("gone", Role.READ))
     dead = Endpoint(urls=("nats://127.0.0.1:1",))
-    tables = frames.read_live_tables(
-        spark,
-        plan_extraction(stream_refs, {"west": Endpoint(urls=(filled_server.url,)), "east": dead}, tmp_path),
-        tmp_path,
-    )
-    assert (tables.messages.schema, tables.streams.schema) == (MESSAGES, STREAMS)
+    plan = plan_extraction(stream_refs, {"west": Endpoint(urls=(filled_server.url,)), "east": dead}, tmp_path)
+    tables = frames.extract_tables(spark, plan, tmp_path)
+    assert (tables.messages.schema.simpleString(), tables.streams.schema) == (MESSAGES.simpleString(), STREAMS)
     target = str(tmp_path / "tables")
-    frames.write_tables(tables, target)
+    frames.extract_tables(spark, plan, tmp_path, target)
     again = frames.read_tables(spark, target)
     order = ["stream", "seq"]
     messages = rows(again.messages.orderBy(order))
@@ -134,9 +132,7 @@ def test_servers_and_what_was_written_down_are_the_same(
     )
     extraction = plan_extraction(wide, endpoints, tmp_path)
     assert extraction.messages == 59
-    assert [row["region"] for row in rows(frames.read_live_tables(spark, extraction, tmp_path).messages)] == [
-        "far"
-    ] * 59
+    assert [row["region"] for row in rows(frames.extract_tables(spark, extraction, tmp_path).messages)] == ["far"] * 59
     with pytest.raises(NotReachableError, match="no stream can be read"):
         plan_extraction(wide, {"east": dead}, tmp_path)
 
@@ -148,10 +144,10 @@ def test_since_reads_only_messages_stored_after_it(
     endpoints = {"west": Endpoint(urls=(filled_server.url,))}
     now = time.time_ns()
     later = plan_extraction(STREAMS_WANTED, endpoints, tmp_path, since_ns=now + 60 * 10**9)
-    assert frames.read_live_tables(spark, later, tmp_path).messages.count() == 0
+    assert frames.extract_tables(spark, later, tmp_path).messages.count() == 0
     assert extract(later).messages.num_rows == 0
     earlier = plan_extraction(STREAMS_WANTED, endpoints, tmp_path, since_ns=now - 3600 * 10**9)
-    assert frames.read_live_tables(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
+    assert frames.extract_tables(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
 
 
 def test_what_is_read_without_spark_is_the_same(
@@ -161,13 +157,13 @@ def test_what_is_read_without_spark_is_the_same(
     streams = [*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east")]
     extraction = plan_extraction(streams, {"west": Endpoint(urls=(filled_server.url,)), "east": dead}, tmp_path)
     by_spark, without_spark = (
-        frames.read_live_tables(spark, extraction, tmp_path),
+        frames.extract_tables(spark, extraction, tmp_path),
         frames.to_spark(spark, extract(extraction)),
     )
     messages = sorted(without_spark.messages.collect())
     assert len(messages) == extraction.messages > 0
     assert messages == sorted(by_spark.messages.collect())
-    assert without_spark.messages.schema == by_spark.messages.schema
+    assert without_spark.messages.schema.simpleString() == by_spark.messages.schema.simpleString()
     both = (without_spark, by_spark)
     first, second = (sorted(map(str, map(_without_end, rows(tables.streams)))) for tables in both)
     assert first == second
@@ -179,17 +175,14 @@ def _without_end(stream: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_capture_has_the_same_tables(spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path) -> None:
-    tables = frames.read_live_tables(
-        spark,
-        plan_extraction(STREAMS_WANTED, {"west": Endpoint(urls=(filled_server.url,))}, tmp_path),
-        tmp_path,
-        payload=True,
-    )
+    plan = plan_extraction(STREAMS_WANTED, {"west": Endpoint(urls=(filled_server.url,))}, tmp_path)
+    with_payload = StructType([*MESSAGES.fields, StructField("payload", BinaryType(), nullable=False)])
+    messages = frames.read_live_messages(spark, plan.read, plan.access, with_payload)
     capture = Capture(tmp_path / "capture")
     counts: dict[str, int] = {}
     for stream in ("foo-write-west", "foo-read-west"):
         lines = RecordWriter(capture.stream_file(stream), StoredRecord)
-        for row in tables.messages.where(f"stream = '{stream}'").orderBy("seq").collect():
+        for row in messages.where(f"stream = '{stream}'").orderBy("seq").collect():
             counts[stream] = counts.get(stream, 0) + 1
             lines.write(
                 StoredRecord(
@@ -236,9 +229,7 @@ def test_a_capture_has_the_same_tables(spark: SparkSession, filled_server: JetSt
         )
     )
     frames_ = frames.to_spark(spark, extract_capture(capture))
-    assert rows(frames_.messages.orderBy("stream", "seq")) == rows(
-        tables.messages.drop("payload").orderBy("stream", "seq")
-    )
+    assert rows(frames_.messages.orderBy("stream", "seq")) == rows(messages.drop("payload").orderBy("stream", "seq"))
     streams = {row["stream"]: row for row in rows(frames_.streams)}
     read = streams["foo-read-west"]
     assert (read["first_seq"], read["last_seq"], read["messages"], read["num_deleted"]) == (1, 61, 59, 2)
@@ -260,7 +251,7 @@ with open_session(master="local-cluster[1,1,1024]", conf=conf) as spark:
     from vstream.audit import frames
     from vstream.audit.extract import plan_extraction
     endpoint = Endpoint(urls=(url,), user="reader", password_env="VSTREAM_READER_PASSWORD")
-    tables = frames.read_live_tables(spark, plan_extraction(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
+    tables = frames.extract_tables(spark, plan_extraction(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
     shown = tables.messages._jdf.queryExecution().toString()
     print(json.dumps({"count": tables.messages.count(), "shown": shown}))
 """

@@ -9,9 +9,8 @@ import pytest
 
 from vstream.audit.extract import require_readable
 from vstream.audit.request import AuditRequest, reserve_outputs, uri_of
-from vstream.audit.run import TablesTarget
 from vstream.audit.source.values import ABSENT, StreamCut, StreamRef
-from vstream.cli.audit import open_target
+from vstream.cli.audit import find_source
 from vstream.errors import NotReachableError, VstreamError
 
 WANTED = AuditRequest()
@@ -19,7 +18,7 @@ WANTED = AuditRequest()
 
 def test_a_directory_with_nothing_of_an_audit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VstreamError, match="contains neither a capture nor tables") as refused:
-        open_target(str(tmp_path), WANTED)
+        find_source(str(tmp_path), WANTED)
     assert "--tables" in str(refused.value.hint)
 
 
@@ -51,7 +50,7 @@ def test_everything_that_opens_no_connection_is_named_at_once(tmp_path: Path) ->
     with pytest.raises(
         VstreamError, match=r"`west`: .* west.creds does not exist; .*`east`: .* east.creds does not exist"
     ):
-        open_target(str(file), WANTED)
+        find_source(str(file), WANTED)
 
 
 def test_tables_are_not_written_where_something_else_is(tmp_path: Path) -> None:
@@ -61,11 +60,11 @@ def test_tables_are_not_written_where_something_else_is(tmp_path: Path) -> None:
     file.touch()
     for place in (capture, file):
         with pytest.raises(VstreamError, match=f"`{place}` is not"):
-            open_target("s3a://audits/a", replace(WANTED, tables=uri_of(str(place))))
+            find_source("s3a://audits/a", replace(WANTED, tables=uri_of(str(place))))
     (tables / "state").mkdir(parents=True)
     (tables / "state" / "part-00000.json").touch()
     for name in (str(tables), str(tmp_path / "new"), "s3a://audits/b/"):
-        assert isinstance(open_target("s3a://audits/a", replace(WANTED, tables=uri_of(name))), TablesTarget)
+        assert find_source("s3a://audits/a", replace(WANTED, tables=uri_of(name))) == "s3a://audits/a"
     assert uri_of("s3a://audits/b/") == "s3a://audits/b"
 
 
@@ -96,8 +95,8 @@ def test_two_audits_do_not_write_their_tables_over_each_other(tmp_path: Path) ->
 
 def test_tables_are_taken_here_and_wherever_spark_can_read(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    assert isinstance(open_target(str(tmp_path), WANTED), TablesTarget)
-    assert isinstance(open_target("s3a://audits/2026-11-20", WANTED), TablesTarget)
+    assert find_source(str(tmp_path), WANTED) == uri_of(str(tmp_path))
+    assert find_source("s3a://audits/2026-11-20", WANTED) == "s3a://audits/2026-11-20"
 
 
 @pytest.mark.parametrize(
@@ -112,5 +111,5 @@ def test_a_topology_in_the_midst_of_a_move_is_refused(tmp_path: Path, routing: s
         "regions: {west: {servers: 1}, east: {servers: 1}}\nstreams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
     )
     with pytest.raises(VstreamError, match="this topology moves") as refused:
-        open_target(str(topology), WANTED)
+        find_source(str(topology), WANTED)
     assert way_out in str(refused.value.hint)

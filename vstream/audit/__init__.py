@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vstream.errors import VstreamError
 
@@ -17,18 +17,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from vstream.audit.report import Report
-    from vstream.audit.run import AuditTarget
+    from vstream.audit.request import AuditedServers, AuditProgress, AuditRequest, AuditSource, SparkAddress
 
 HINT = "pip install 'vstream[audit]'"
 _OLDEST = (4, 2)
-
-
-class AuditFunctions(NamedTuple):
-    """The functions of `audit.run`, which needs Spark."""
-
-    open_target: Callable[..., AuditTarget]
-    run_audit: Callable[..., Report]
-    open_rounds: Callable[..., AbstractContextManager[Callable[[], Report]]]
 
 
 def require_spark() -> None:
@@ -42,11 +34,21 @@ def require_spark() -> None:
         raise VstreamError(f"this needs Spark 4.2 or newer, but {version} is installed", hint=HINT)
 
 
-def load_audit() -> AuditFunctions:
-    """Import Spark and everything that uses it. Raises VstreamError if it is not installed."""
-    require_spark()
-    run: Any = import_module("vstream.audit.run")
-    return AuditFunctions(run.open_target, run.run_audit, run.open_rounds)
+def run_audit(request: AuditRequest, source: AuditSource, address: SparkAddress, progress: AuditProgress) -> Report:
+    """As `run.run_audit`."""
+    return _import_run().run_audit(request, source, address, progress)  # type: ignore[no-any-return]
+
+
+def open_rounds(
+    request: AuditRequest, servers: AuditedServers, progress: AuditProgress
+) -> AbstractContextManager[Callable[[], Report]]:
+    """As `run.open_rounds`."""
+    return _import_run().open_rounds(request, servers, progress)  # type: ignore[no-any-return]
+
+
+def _import_run() -> Any:
+    """Import Spark and everything that uses it."""
+    return import_module("vstream.audit.run")
 
 
 def load_connect() -> Any:

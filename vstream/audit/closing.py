@@ -48,7 +48,7 @@ def judge_and_close(
     at_least: int = WORTHWHILE,
 ) -> Report:
     """
-    The report on all messages of *state*, of which *closed* are only counted, and *arrivals* (`read_since_cuts`).
+    The report on all messages of *state*, of which *closed* are only counted, and *arrivals* (`extract.read_plan`).
 
     Virtual streams in which something is found are judged again as a whole. Then *state* records which messages are
     closed now, if *at_least* so many are stored.

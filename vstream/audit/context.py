@@ -6,9 +6,7 @@ from collections.abc import Mapping  # at run time: pydantic looks at it
 from dataclasses import field, replace
 
 from pydantic import TypeAdapter
-from pyspark.sql import DataFrame
 
-from vstream.audit import client_journal
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import make_schema
 from vstream.audit.spark_errors import suggest_rebuild
@@ -17,7 +15,6 @@ from vstream.errors import VstreamError
 from vstream.topology.model import Consistency
 from vstream.value_class import value_class
 
-_JOURNAL = "journal"
 _CONTEXT = make_schema("context string")
 
 
@@ -69,13 +66,3 @@ def read_context(store: TableStore, subject: str) -> AuditContext:
             "the table `context` is damaged or was written by another version", hint=suggest_rebuild("context")
         ) from error
     return replace(stored, subject=subject)
-
-
-def save_journal(store: TableStore, operations: DataFrame) -> DataFrame:
-    """Store the client operations of a scenario with the tables of *store*."""
-    return store.keep(_JOURNAL, operations, client_journal.JOURNAL)
-
-
-def read_journal(store: TableStore) -> DataFrame:
-    """The stored client operations. Raises VstreamError if there are none."""
-    return store.read_earlier(_JOURNAL, client_journal.JOURNAL)

@@ -48,6 +48,10 @@ PAIRS = make_schema("""
 """Columns of PAIRS: pairs of adjacent messages in *region*, and how many of them are in reverse order in *other*."""
 
 _WINDOWS = StructType([SETTLING["window"], SETTLING["begun_ns"], StructField("ended", LongType())])
+_HOPS: Final = 1_000_000
+"""Delays are measured for at most about so many messages."""
+_NEIGHBOURS: Final = 250_000
+"""Orders are compared for at most about so many messages."""
 INTERVALS: Final = 1_440
 """Maximum number of intervals: one per minute for a day."""
 _BITS: Final = 62
@@ -56,8 +60,14 @@ _MINUTE_NS: Final = 60 * 10**9
 _SHARES: Final = (0.5, 0.9, 0.99)
 
 
-def measure_hops(copies: DataFrame, cut: CutTables, *, one_in: int = 1) -> DataFrame:
-    """HOPS for one in *one_in* messages, chosen by sequence."""
+def choose_one_in(cut: CutTables) -> int:
+    """The N of "delays are measured for one message in N"."""
+    return max(1, cut.messages // _HOPS)
+
+
+def measure_hops(copies: DataFrame, cut: CutTables) -> DataFrame:
+    """HOPS for one in `choose_one_in` messages, chosen by sequence."""
+    one_in = choose_one_in(cut)
     rows = copies.where((F.col("former") == "") & F.col("origin").isNotNull())
     for virtual, stream in sorted(cut.mirrors):
         rows = rows.where((F.col("virtual") != virtual) | (F.col("stream") != stream))
@@ -180,8 +190,9 @@ def measure_recovery(
     )
 
 
-def compare_orders(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
-    """PAIRS, compared within buckets of sequences of the first region, for one in *one_in* buckets."""
+def compare_orders(copies: DataFrame, cut: CutTables) -> DataFrame:
+    """PAIRS, compared within buckets of sequences of the first region; of many messages, in some of the buckets."""
+    one_in = max(1, cut.messages // _NEIGHBOURS)
     rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
     item = rows.withColumn("block", F.expr(f"seq div {BUCKET}")).select(*MESSAGE, "region", "seq", "block")
     if one_in > 1:

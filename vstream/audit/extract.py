@@ -1,7 +1,8 @@
 """
-Stage 1 without Spark: decide what to read, and read few messages in this process, in Arrow format.
+Stage 1: decide what to read of servers (`plan_extraction`), and read it (`read_plan`).
 
-Executors read larger amounts (`frames`). This process can read while Spark starts.
+Where the messages of a plan go is a `MessagePlace`: this process, which can read few of them while Spark starts
+(`extract`), or a place of Spark (`frames`, `state`, `follow`).
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from hashlib import sha256
-from itertools import takewhile
 from pathlib import Path
 from statistics import median_low
 from string import ascii_lowercase, ascii_uppercase, digits
 from threading import Event
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -24,12 +25,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from vstream.audit import server_access
 from vstream.audit.closed import LOST_OLDEST, OLDEST_FIRST, SIZES
 from vstream.audit.cut_tables import CAPTURE, HAS_HOLES, REPLACING, SKEW_NS, is_origin
-from vstream.audit.daemon_executor import DaemonExecutor
+from vstream.audit.daemon_threads import DaemonExecutor
 from vstream.audit.sample import sample_subjects
 from vstream.audit.schema import MESSAGES
 from vstream.audit.source import reading, stream_cuts
-from vstream.audit.source.datasource import narrow_cut
-from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.values import ABSENT, Access, ReadTask, StreamCut, StreamRef, group_tasks, split_tasks
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import choose_hint
@@ -47,15 +46,6 @@ _BEHIND_NS: Final = 5 * 10**9
 """Nanoseconds by which a reader's clock may be behind the clock of the server that stored the message first."""
 _ROWS: Final = 20_000
 """Messages in one task of a thread."""
-
-
-class Arrivals(NamedTuple):
-    """What `read_since_cuts` found: messages, and *later* cuts of the streams that go on removing messages."""
-
-    batches: list[pa.RecordBatch]
-    later: dict[StreamRef, StreamCut]
-
-
 _THREADS: Final = 8
 """Number of threads; they mostly wait for servers."""
 
@@ -78,14 +68,40 @@ class ExtractPlan:
         """Number of messages to read."""
         return sum(item.messages for item in self.read if item.is_readable)
 
-    def stream_rows(self, arrivals: Arrivals) -> list[tuple[Any, ...]]:
-        """The rows of `schema.STREAMS`, to be called when all messages, and *arrivals*, have been read."""
-        read_in_ns = round((time.monotonic() - self.asked_at) * 1e9)
-        counts = Counter[str]()
-        for batch in arrivals.batches:
-            counts[batch["stream"][0].as_py()] += batch.num_rows
-        refs = {item.stream_ref: item for item in self.cuts}
-        return [stream_row(item, read_in_ns, counts[ref.stream], arrivals.later.get(ref)) for ref, item in refs.items()]
+
+MessagesT = TypeVar("MessagesT")
+MessagesT_co = TypeVar("MessagesT_co", covariant=True)
+
+
+class MessagePlace(Protocol[MessagesT_co]):
+    """Where the messages of a plan are read into."""
+
+    def read(self, plan: ExtractPlan) -> MessagesT_co:
+        """Read all messages of *plan*, each stream up to its cut. Returns where they are then."""
+
+
+@value_class
+class Extraction(Generic[MessagesT]):
+    """What was read by *plan*."""
+
+    plan: ExtractPlan
+    messages: MessagesT
+    """Those up to the cuts, as the place has them."""
+    arrivals: pa.Table
+    """Further ones (`schema.MESSAGES`), which came meanwhile to streams that replace messages."""
+    later: Mapping[StreamRef, StreamCut]
+    """Cuts from after the reading, of the streams that have gone on removing messages."""
+    read_in_ns: int
+    """How long after the cuts everything had been read."""
+
+    @property
+    def streams(self) -> list[tuple[Any, ...]]:
+        """The rows of `schema.STREAMS`."""
+        counts, rows = Counter(self.arrivals["stream"].to_pylist()), []
+        for item in self.plan.cuts:
+            ref = item.stream_ref
+            rows.append(stream_row(item, self.read_in_ns, counts[ref.stream], self.later.get(ref)))
+        return rows
 
 
 @value_class
@@ -120,8 +136,8 @@ def plan_extraction(
     cuts = take_complete_cuts(streams, access, path=path)
     if since_ns is not None:
         told_ns = to_server_clock(since_ns, cuts)
-        cuts = [_narrow_to_recent(item, access[item.stream_ref.region], told_ns) for item in cuts]
-    read = cuts if subjects is None else sample_subjects(cuts, streams, access, number=subjects).cuts
+        cuts = [_ask_for_recent(item, access[item.stream_ref.region], told_ns) for item in cuts]
+    read = cuts if subjects is None else sample_subjects(cuts, streams, access, number=subjects)
     return ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access, asked_at=asked_at)
 
 
@@ -156,55 +172,90 @@ def _fill_positions(cuts: Sequence[StreamCut], access: Mapping[str, Access]) -> 
     return [sure.get(item.stream_ref, item) for item in cuts]
 
 
-def extract(plan: ExtractPlan, given_up: Event | None = None) -> ExtractedTables:
+def read_plan(
+    plan: ExtractPlan, place: MessagePlace[MessagesT], limits: frozenset[str] = SIZES
+) -> Extraction[MessagesT]:
     """
-    Read all messages of *plan* into memory, about a hundred bytes each.
+    Read all messages of *plan* into *place*, and then what came meanwhile, before its limits remove it.
 
-    Stops early once *given_up* is set. Raises VstreamError if a stream cannot be read to its end.
+    Streams with any of *limits* are asked again: they may have reached them since. Raises VstreamError if a stream
+    cannot be asked or read to its end.
     """
-    is_over = given_up or Event()
-    schema = to_arrow_schema(MESSAGES)
-    groups = group_tasks(split_tasks(plan.read, plan.access, rows=_ROWS), rows=_ROWS)
-
-    def batches(tasks: Sequence[ReadTask]) -> list[pa.RecordBatch]:
-        return list(takewhile(lambda _: not is_over.is_set(), reading.read_ranges(tasks, schema)))
-
-    threads = DaemonExecutor(_THREADS)
-    begun = [threads.submit(batches, tasks) for tasks in groups]
     try:
-        result = [batch for item in begun for batch in item.result()]
-        arrivals = Arrivals([], {}) if is_over.is_set() else read_since_cuts(plan, schema)
+        messages = place.read(plan)
+        later = _ask_again(plan, limits)
+        arrivals = _read_arrivals(plan, later)
     except NotReachableError as error:
         # Others could be read, so there is something to audit.
         raise VstreamError(error.message, hint=error.hint) from error
-    finally:
-        is_over.set()
-        threads.shutdown(wait=False, cancel_futures=True)
-    messages = pa.Table.from_batches([*result, *arrivals.batches], schema)
-    return ExtractedTables(messages=messages, streams=plan.stream_rows(arrivals))
+    read_in_ns = round((time.monotonic() - plan.asked_at) * 1e9)
+    return Extraction(plan=plan, messages=messages, arrivals=arrivals, later=later, read_in_ns=read_in_ns)
 
 
-def read_since_cuts(plan: ExtractPlan, schema: pa.Schema, limits: frozenset[str] = SIZES) -> Arrivals:
+def _ask_again(plan: ExtractPlan, limits: frozenset[str]) -> dict[StreamRef, StreamCut]:
+    """New cuts of the streams of *plan* that have any of *limits*, or replace messages. Raises VstreamError without one."""
+    asked = (item for item in plan.read if item.error is None and (REPLACING | limits) & (item.limits or {}).keys())
+    later = {item.stream_ref: item for item in stream_cuts.take_cuts([item.stream_ref for item in asked], plan.access)}
+    for ref, item in later.items():
+        if item.error is not None:
+            raise VstreamError(f"stream `{ref.stream}` could not be asked again: {item.error}")
+    return later
+
+
+def _read_arrivals(plan: ExtractPlan, later: Mapping[StreamRef, StreamCut]) -> pa.Table:
     """
-    Ask the streams of *plan* again, and read what came to readers that keep the last messages of subjects alone.
+    What came to readers that keep the last messages of subjects alone, between the cuts of *plan* and *later* ones.
 
     Such a reader has gone on removing messages, for newer ones that its cut does not have. They are read until none is
     left. What is then the newest of a subject has been there since it came, so it was read, and shows what it replaced.
-    Streams with any of *limits* are asked, too: they may have reached them since. Raises VstreamError if a stream cannot
-    be asked or read again.
     """
-    asked = (item for item in plan.read if item.error is None and (REPLACING | limits) & (item.limits or {}).keys())
-    before, later, grown = {item.stream_ref: item for item in asked}, {}, []
-    for item in stream_cuts.take_cuts(list(before), plan.access):
-        if item.error is not None:
-            raise VstreamError(f"stream `{item.stream_ref.stream}` could not be asked again: {item.error}")
-        earlier, later[item.stream_ref] = before[item.stream_ref], item
-        replaces = not is_origin(item.stream_ref) and REPLACING & (earlier.limits or {}).keys()
-        if replaces and item.last_seq > earlier.last_seq:
-            grown.append(replace(item, first_seq=earlier.last_seq + 1, subjects=earlier.subjects))
+    grown, schema = [], to_arrow_schema(MESSAGES)
+    for before in plan.read:
+        item = later.get(before.stream_ref)
+        replaces = not is_origin(before.stream_ref) and REPLACING & (before.limits or {}).keys()
+        if item is not None and replaces and item.last_seq > before.last_seq:
+            grown.append(replace(item, first_seq=before.last_seq + 1, subjects=before.subjects))
     tasks = split_tasks(grown, plan.access, rows=max((item.messages for item in grown), default=1))
     batches = [batch for task in tasks for batch in reading.read_range(replace(task, goes_on=True), schema)]
-    return Arrivals(batches, later)
+    return pa.Table.from_batches(batches, schema)
+
+
+@value_class
+class ThisProcess:
+    """The memory of this process: about a hundred bytes for each message. Ends early once *given_up* is set."""
+
+    given_up: Event
+
+    def read(self, plan: ExtractPlan) -> pa.Table:
+        """The messages of *plan* (`schema.MESSAGES`). Raises CancelledError if they are not wanted any more."""
+        groups = group_tasks(split_tasks(plan.read, plan.access, rows=_ROWS), rows=_ROWS)
+        is_over, schema = Event(), to_arrow_schema(MESSAGES)
+
+        def read_group(tasks: Sequence[ReadTask]) -> list[pa.RecordBatch]:
+            batches = []
+            for batch in reading.read_ranges(tasks, schema):
+                if is_over.is_set() or self.given_up.is_set():
+                    break
+                batches.append(batch)
+            return batches
+
+        threads = DaemonExecutor(_THREADS)
+        begun = [threads.submit(read_group, tasks) for tasks in groups]
+        try:
+            batches = [batch for item in begun for batch in item.result()]
+        finally:
+            is_over.set()
+            threads.shutdown(wait=False, cancel_futures=True)
+        if self.given_up.is_set():
+            raise CancelledError
+        return pa.Table.from_batches(batches, schema)
+
+
+def extract(plan: ExtractPlan, given_up: Event | None = None) -> ExtractedTables:
+    """The tables of *plan*, read by this process. Raises as `read_plan`, and CancelledError once *given_up* is set."""
+    extraction = read_plan(plan, ThisProcess(given_up=given_up or Event()))
+    messages = pa.concat_tables([extraction.messages, extraction.arrivals])
+    return ExtractedTables(messages=messages, streams=extraction.streams)
 
 
 def to_server_clock(moment_ns: int, cuts: Sequence[StreamCut]) -> int:
@@ -214,14 +265,15 @@ def to_server_clock(moment_ns: int, cuts: Sequence[StreamCut]) -> int:
     return moment_ns + ahead if abs(ahead) > SKEW_NS else moment_ns
 
 
-def _narrow_to_recent(cut: StreamCut, access: Access, since_ns: int) -> StreamCut:
+def _ask_for_recent(cut: StreamCut, access: Access, since_ns: int) -> StreamCut:
     """The part of *cut* stored since *since_ns*; of readers, also some older messages: their clocks may be behind."""
     if cut.error is not None:
         return cut
-    narrow = narrow_cut(cut, access, Bounds(since_ns=since_ns if is_origin(cut.stream_ref) else since_ns - _BEHIND_NS))
+    behind_ns = 0 if is_origin(cut.stream_ref) else _BEHIND_NS
+    recent = stream_cuts.ask_for_period(cut, access, since_ns=since_ns - behind_ns)
     # What arrives late of an origin that has written nothing since is older, too.
-    first = narrow.first_seq if narrow.messages else cut.last_seq + 1
-    return replace(narrow, first_seq=first, messages=cut.messages if narrow.messages else 0)
+    first = recent.first_seq if recent.messages else cut.last_seq + 1
+    return replace(recent, first_seq=first, messages=cut.messages if recent.messages else 0)
 
 
 def with_planned_limits(cut: StreamCut, planned: Mapping[str, int]) -> StreamCut:

@@ -1,30 +1,23 @@
-"""
-The tables `messages` and `streams`, from servers or from a capture.
-
-DataFrames from servers are lazy: every action reads the streams again, up to the same cut, and gets the messages that
-are still stored then. Write them to files first (`write_tables`), and judge the files.
-"""
+"""The tables `messages` and `streams`: read by tasks of Spark from servers, or by this process; written, and read back."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from vstream.audit import inventory, server_access
-from vstream.audit.extract import Arrivals, ExtractedTables, ExtractPlan, read_since_cuts
+from vstream.audit.extract import ExtractedTables, ExtractPlan, read_plan
 from vstream.audit.local_frames import from_arrow, make_table
-from vstream.audit.request import HERE
-from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS, make_schema
+from vstream.audit.request import uri_of
+from vstream.audit.schema import MESSAGES, STREAMS, make_schema
 from vstream.audit.session import is_local
 from vstream.audit.source import register
 from vstream.audit.source.options import ROWS
@@ -45,45 +38,10 @@ _ROWS_AT_LEAST = 20_000
 
 @value_class
 class AuditTables:
-    """The result of an extraction: DataFrames of `schema.MESSAGES` and `schema.STREAMS`."""
+    """What is judged: DataFrames of `schema.MESSAGES` and `schema.STREAMS`."""
 
     messages: DataFrame
     streams: DataFrame
-    plan: ExtractPlan | None = field(default=None, repr=False)
-    """What reading *messages* reads from servers; None for other tables."""
-    groups: tuple[tuple[ReadTask, ...], ...] = field(default=(), repr=False)
-    """What tasks of Spark read for all of *messages*, on this machine; empty for other tables."""
-
-    def finish_reading(self) -> tuple[pa.Table, DataFrame]:
-        """When *messages* were just read: further ones, which came meanwhile (`read_since_cuts`), and `streams`."""
-        schema, spark = to_arrow_schema(self.messages.schema), self.messages.sparkSession
-        if self.plan is None:
-            return schema.empty_table(), self.streams
-        arrivals = read_since_cuts(self.plan, schema)
-        return pa.Table.from_batches(arrivals.batches, schema), make_table(
-            spark, self.plan.stream_rows(arrivals), STREAMS
-        )
-
-
-def read_live_tables(
-    spark: SparkSession, plan: ExtractPlan, scratch: Path, *, headers: bool = False, payload: bool = False
-) -> AuditTables:
-    """
-    The messages *plan*, as DataFrames that executors read from the servers.
-
-    Even if only some subjects are read, `streams` counts all messages. *scratch* holds
-    the credentials for executors and must exist until the tables are read.
-    """
-    columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
-    register(spark)
-    access = plan.access if is_local(spark) else server_access.ship_to_executors(spark, plan.access, scratch)
-    groups = _plan_groups(spark, plan.read, access)
-    return AuditTables(
-        messages=_read_groups(spark, groups, columns),
-        streams=make_table(spark, plan.stream_rows(Arrivals([], {})), STREAMS),
-        plan=plan,
-        groups=tuple(groups) if is_local(spark) else (),
-    )
 
 
 def to_spark(spark: SparkSession, extracted: ExtractedTables) -> AuditTables:
@@ -93,16 +51,104 @@ def to_spark(spark: SparkSession, extracted: ExtractedTables) -> AuditTables:
     )
 
 
+def extract_tables(spark: SparkSession, plan: ExtractPlan, scratch: Path, uri: str | None = None) -> AuditTables:
+    """
+    The tables of *plan*, whose messages tasks of Spark read from servers once.
+
+    They are written below *uri* (as `write_tables` does), if that is given, else to where Spark reads them soonest.
+    *scratch* holds the credentials for executors. Even if only some subjects are read, `streams` counts all messages.
+    Raises as `extract.read_plan`.
+    """
+    if uri is not None:
+        _begin_tables(spark, uri)
+        written = read_plan(plan, SparkFiles(spark=spark, scratch=scratch, uri=f"{uri}/messages"))
+        if written.arrivals.num_rows:
+            from_arrow(spark, written.arrivals, MESSAGES).write.mode("append").parquet(f"{uri}/messages")
+        _complete_tables(uri, make_table(spark, written.streams, STREAMS))
+        return read_tables(spark, uri)
+    place: type[ScratchFiles | ExecutorMemory] = ScratchFiles if is_local(spark) else ExecutorMemory
+    extraction = read_plan(plan, place(spark=spark, scratch=scratch))
+    messages = add_arrivals(extraction.messages, extraction.arrivals)
+    return AuditTables(messages=messages, streams=make_table(spark, extraction.streams, STREAMS))
+
+
+@value_class
+class ScratchFiles:
+    """
+    Files in *scratch* on this machine, which Python writes.
+
+    It takes a third of the time of passing rows to Java, which would write them.
+    """
+
+    spark: SparkSession
+    scratch: Path
+
+    def read(self, plan: ExtractPlan) -> DataFrame:
+        """The messages of *plan*, as read from the files."""
+        root = self.scratch / "messages"
+        # Tasks of a first try that failed may go on for a while: they find nowhere to write.
+        shutil.rmtree(root, ignore_errors=True)
+        directory = root / str(uuid4())
+        directory.mkdir(parents=True)
+        _read_groups(self.spark, _plan_groups(self.spark, plan.read, plan.access), MESSAGES, directory).count()
+        return self.spark.read.schema(MESSAGES).parquet(uri_of(str(directory)))
+
+
+@value_class
+class ExecutorMemory:
+    """The memory of the executors of a cluster, which get the credentials in *scratch*."""
+
+    spark: SparkSession
+    scratch: Path
+
+    def read(self, plan: ExtractPlan) -> DataFrame:
+        """The messages of *plan*, as they are in memory."""
+        messages = _read_by_executors(self.spark, plan, self.scratch).persist()
+        messages.count()
+        return messages
+
+
+@value_class
+class SparkFiles:
+    """Files at *uri*, any place that Spark can write to; executors get the credentials in *scratch*."""
+
+    spark: SparkSession
+    scratch: Path
+    uri: str
+
+    def read(self, plan: ExtractPlan) -> None:
+        """Replace the files by the messages of *plan*."""
+        _read_by_executors(self.spark, plan, self.scratch).write.mode("overwrite").parquet(self.uri)
+
+
+def _read_by_executors(spark: SparkSession, plan: ExtractPlan, scratch: Path) -> DataFrame:
+    """A lazy DataFrame of the messages of *plan*, read with the credentials that executors are sent from *scratch*."""
+    access = plan.access if is_local(spark) else server_access.ship_to_executors(spark, plan.access, scratch)
+    return read_live_messages(spark, plan.read, access)
+
+
+def add_arrivals(messages: DataFrame, arrivals: pa.Table) -> DataFrame:
+    """*messages* with further ones (`schema.MESSAGES`)."""
+    return (
+        messages.unionByName(from_arrow(messages.sparkSession, arrivals, MESSAGES)) if arrivals.num_rows else messages
+    )
+
+
 def read_live_messages(
     spark: SparkSession, cuts: Sequence[StreamCut], access: Mapping[str, Access], columns: StructType = MESSAGES
 ) -> DataFrame:
-    """A lazy DataFrame of the messages of *cuts*, with enough tasks to keep all cores busy."""
+    """
+    A lazy DataFrame of the messages of *cuts*, with enough tasks to keep all cores busy.
+
+    Every action reads the streams again, up to the same cut, and gets the messages that are still stored then.
+    """
     return _read_groups(spark, _plan_groups(spark, cuts, access), columns)
 
 
 def _plan_groups(
     spark: SparkSession, cuts: Sequence[StreamCut], access: Mapping[str, Access]
 ) -> list[tuple[ReadTask, ...]]:
+    register(spark)
     cores = 2 if not hasattr(spark, "_jvm") else spark.sparkContext.defaultParallelism
     total = sum(cut.messages for cut in cuts if cut.is_readable)
     # A few tasks for each core even out what is slower than the rest.
@@ -118,17 +164,6 @@ def _read_groups(
     return numbers.mapInArrow(make_group_reader(groups, make_arrow_schema(columns), directory), columns)
 
 
-def virtual_names(tables: AuditTables) -> set[str]:
-    """The names of the virtual streams in *tables*."""
-    return {item.virtual for item in tables.streams.select("virtual").distinct().collect()}
-
-
-def select_virtuals(tables: AuditTables, virtuals: Sequence[str]) -> AuditTables:
-    """The rows of *tables* about *virtuals*."""
-    requested = F.col("virtual").isin(list(virtuals))
-    return AuditTables(messages=tables.messages.where(requested), streams=tables.streams.where(requested))
-
-
 def write_tables(tables: AuditTables, uri: str) -> None:
     """
     Write *tables* as Parquet below *uri*, which is any place that Spark can write to. Replaces tables there.
@@ -137,50 +172,22 @@ def write_tables(tables: AuditTables, uri: str) -> None:
     their statistics. Until everything is written, `read_tables` refuses the tables. Results that later
     stages computed from the replaced messages are not read again (`TableStore.read_earlier`).
     """
-    spark = tables.messages.sparkSession
+    _begin_tables(tables.messages.sparkSession, uri)
+    tables.messages.write.mode("overwrite").parquet(f"{uri}/messages")
+    _complete_tables(uri, tables.streams)
+
+
+def _begin_tables(spark: SparkSession, uri: str) -> None:
+    """Note that the tables at *uri* are incomplete from now on."""
     _write_state(spark, uri, _WRITING)
     inventory.clear(spark, uri)
-    tables.messages.write.mode("overwrite").parquet(f"{uri}/messages")
-    arrivals, streams = tables.finish_reading()
-    if arrivals.num_rows:
-        from_arrow(spark, arrivals, tables.messages.schema).write.mode("append").parquet(f"{uri}/messages")
+
+
+def _complete_tables(uri: str, streams: DataFrame) -> None:
+    """Write *streams* to the tables at *uri*, whose messages have been written."""
+    spark = streams.sparkSession
     streams.coalesce(1).write.mode("overwrite").parquet(f"{uri}/streams")
     _write_state(spark, uri, _COMPLETE, messages=spark.read.parquet(f"{uri}/messages").count())
-
-
-def materialize(tables: AuditTables, uri: str) -> AuditTables:
-    """
-    Read the messages of *tables* once into files at *uri*, and return tables that read these files.
-
-    For a single audit, which writes and reads them itself. Skips the completeness marks and checks of `write_tables`,
-    which are Spark jobs that cost a small audit seconds.
-    """
-    messages, spark = tables.messages, tables.messages.sparkSession
-    if tables.groups:
-        # Tasks of a first try that failed may go on for a while: they find nowhere to write.
-        shutil.rmtree(uri.removeprefix(HERE), ignore_errors=True)
-        uri = f"{uri}/{uuid4()}"
-        path = Path(uri.removeprefix(HERE))
-        path.mkdir(parents=True)
-        # A third of what it takes to pass rows to Java, which would write them.
-        _read_groups(spark, tables.groups, messages.schema, path).count()
-    else:
-        messages.write.mode("overwrite").parquet(uri)
-    result = spark.read.schema(messages.schema).parquet(uri)
-    arrivals, streams = tables.finish_reading()
-    return AuditTables(messages=_add_rows(result, arrivals), streams=streams)
-
-
-def cache_messages(tables: AuditTables) -> AuditTables:
-    """Read the messages of *tables* once into the memory of executors, and return these tables."""
-    messages = tables.messages.persist()
-    messages.count()
-    arrivals, streams = tables.finish_reading()
-    return AuditTables(messages=_add_rows(messages, arrivals), streams=streams)
-
-
-def _add_rows(messages: DataFrame, rows: pa.Table) -> DataFrame:
-    return messages.unionByName(from_arrow(messages.sparkSession, rows, messages.schema)) if rows.num_rows else messages
 
 
 def read_tables(spark: SparkSession, uri: str) -> AuditTables:
@@ -196,7 +203,7 @@ def read_tables(spark: SparkSession, uri: str) -> AuditTables:
         ) from error
     if [(item.format, item.state) for item in state] != [(FORMAT, _COMPLETE)]:
         raise VstreamError(f"the tables in `{uri}` are incomplete or of another version", hint="extract them again")
-    messages = read_checked(spark, f"{uri}/messages", MESSAGES, optional=(HEADERS, PAYLOAD))
+    messages = read_checked(spark, f"{uri}/messages", MESSAGES)
     # What a file had that is gone now would be taken for lost in its region.
     rows, written = messages.count(), state[0].messages
     if rows != written:
@@ -217,11 +224,9 @@ def count_extracted(directory: Path) -> int | None:
         return None
 
 
-def read_checked(
-    spark: SparkSession, place: str, schema: StructType, optional: Sequence[StructField] = ()
-) -> DataFrame:
+def read_checked(spark: SparkSession, place: str, schema: StructType) -> DataFrame:
     """
-    Read the table at *place*, which must have the columns of *schema*, and may lack the *optional* ones.
+    Read the table at *place*, which must have the columns of *schema*.
 
     Spark would read a missing column as null, and all messages would look alike.
     Raises VstreamError if there is no table or its columns differ, and Spark's own error for a damaged file.
@@ -239,8 +244,7 @@ def read_checked(
         if result[entry.name].simpleString() != entry.dataType.simpleString():
             kinds = f"{result[entry.name].simpleString()}, not {entry.dataType.simpleString()}"
             raise VstreamError(f"column `{entry.name}` of the table `{place}` is {kinds}", hint=suggest_rebuild(name))
-    more = [item for item in optional if item.name in result]
-    return spark.read.schema(StructType([*schema.fields, *more])).parquet(place)
+    return spark.read.schema(schema).parquet(place)
 
 
 def _write_state(spark: SparkSession, uri: str, state: str, *, messages: int | None = None) -> None:

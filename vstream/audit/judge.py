@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import islice
 from typing import Any, Final
@@ -14,7 +14,9 @@ from pyspark.sql import functions as F
 from vstream.audit.classify import MISSING, RANGED
 from vstream.audit.closed import NO_ROUTE, REMOVING
 from vstream.audit.codes import BY_KIND, Count
+from vstream.audit.context import AuditContext
 from vstream.audit.cut_tables import CutTables, is_origin
+from vstream.audit.delays import choose_one_in, compare_orders, measure_hops, summarize_delays
 from vstream.audit.local_frames import collect_arrow, plain_rows, select_virtuals
 from vstream.audit.reconcile import ORIGIN
 from vstream.audit.report import (
@@ -28,7 +30,6 @@ from vstream.audit.report import (
     SequenceRange,
     StreamState,
 )
-from vstream.audit.request import FIGURES
 from vstream.audit.schema import STREAMS
 from vstream.audit.source.values import ABSENT
 from vstream.diagnostics import Severity
@@ -51,6 +52,7 @@ class Evidence:
     """The tables to judge."""
 
     cut: CutTables
+    copies: DataFrame
     buckets: DataFrame
     differences: DataFrame
     disputes: DataFrame
@@ -58,35 +60,25 @@ class Evidence:
     twins: DataFrame
     early: DataFrame
     """Of `delays`, those of all time that are below zero."""
-    delays: Callable[[Collection[str] | None], DataFrame]
-    """The table of these virtual streams, or of all."""
-    pairs: Callable[[Collection[str] | None], DataFrame]
+    delays: DataFrame | None
+    """Of all virtual streams; None if there are more of them than have figures, whose delays are measured then."""
+    pairs: DataFrame | None
+    """As *delays*."""
     settling: DataFrame | None
     answers: DataFrame | None
 
 
-def judge(
-    evidence: Evidence,
-    subject: str,
-    *,
-    virtuals: Sequence[str] = (),
-    unfinished: str | None = None,
-    one_in: int = 1,
-    stretch: str | None = None,
-    figures: int = FIGURES,
-) -> Report:
+def judge(evidence: Evidence, context: AuditContext, figures: int) -> Report:
     """
     The report on *evidence*.
 
-    *virtuals* are the expected virtual streams; *unfinished* is why the recording is
-    incomplete, if it is. Delays are of one in *one_in* messages. *stretch* is the name of the stretch cluster.
     Up to *figures* virtual streams all have figures; of more, those that do not pass, and so many at most.
     """
     streams = _describe_streams(evidence)
     places = dict.fromkeys(stream.region for stream in streams)
     states = {(stream.virtual, stream.stream): stream for stream in streams}
     findings = [
-        *_judge_streams(evidence, streams, virtuals, unfinished),
+        *_judge_streams(evidence, streams, context),
         *_judge_differences(evidence.differences, states),
         *_judge_keys(evidence),
     ]
@@ -97,23 +89,20 @@ def judge(
         key=lambda item: (item.severity is not Severity.ERROR, item.virtual, by_code[item.code], item.stream or "")
     )
     shown = _find_shown(streams, findings, figures)
-
-    def collect(measure: Callable[[Collection[str] | None], DataFrame]) -> list[Any]:
-        return [] if shown is not None and not shown else measure(shown).collect()
-
+    has_figures = shown is None or bool(shown)
     return Report(
-        subject=subject,
+        subject=context.subject,
         shown=shown,
-        regions=tuple(place for place in places if place != stretch),
-        stretch=stretch if stretch in places else None,
+        regions=tuple(place for place in places if place != context.stretch),
+        stretch=context.stretch if context.stretch in places else None,
         streams=streams,
         findings=tuple(findings),
-        routes=_describe_routes(evidence, states, findings, shown),
-        delays=_sort_delays(collect(evidence.delays)),
-        one_in=one_in,
+        routes=_describe_routes(evidence, states, findings, shown) if has_figures else (),
+        delays=_list_delays(evidence, shown) if has_figures else (),
+        one_in=choose_one_in(evidence.cut),
         judged_before=evidence.cut.closed.messages,
         settled=tuple(Recovery(**row.asDict()) for row in _sorted_rows(evidence.settling)),
-        orders=tuple(_describe_order(row) for row in sorted(collect(evidence.pairs))),
+        orders=_list_orders(evidence, shown) if has_figures else (),
         answers=tuple(PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.answers)),
     )
 
@@ -159,18 +148,18 @@ def _make_finding(kind: str, virtual: str, count: int, **more: Any) -> MessageFi
 
 
 def _judge_streams(
-    evidence: Evidence, streams: Iterable[StreamState], virtuals: Sequence[str], unfinished: str | None
+    evidence: Evidence, streams: Iterable[StreamState], context: AuditContext
 ) -> Iterator[MessageFinding]:
     keeping = set()
     for row in evidence.cut.rows:
         if row.limits is not None and not REMOVING & row.limits.keys():
             keeping.add((row.virtual, row.stream))
-    by_virtual: dict[str, list[StreamState]] = {virtual: [] for virtual in virtuals}
+    by_virtual: dict[str, list[StreamState]] = {virtual: [] for virtual in context.models}
     for stream in streams:
         by_virtual.setdefault(stream.virtual, []).append(stream)
     for virtual, group in by_virtual.items():
-        if unfinished is not None:
-            yield _make_finding("unfinished", virtual, 0, examples=(unfinished,))
+        if context.unfinished is not None:
+            yield _make_finding("unfinished", virtual, 0, examples=(context.unfinished,))
         if not any(item.rows for item in group):
             yield _make_finding("nothing", virtual, 0, examples=(_LATELY,) if evidence.cut.is_narrow else ())
         for stream in group:
@@ -278,9 +267,14 @@ def _format_conflict(row: Any) -> str:
     return f"`{row.key}`: {row.origin} {row.origin_seq}, then {row.other} {row.other_seq} {row.apart_ns / 1e6:,.1f} ms later"
 
 
-def _sort_delays(table: Iterable[Any]) -> tuple[Delay, ...]:
+def _list_delays(evidence: Evidence, shown: Collection[str] | None) -> tuple[Delay, ...]:
+    """The delays of the virtual streams *shown*, or of all."""
+    if evidence.delays is not None:
+        table = select_virtuals(evidence.delays, shown)
+    else:
+        table = summarize_delays(measure_hops(select_virtuals(evidence.copies, shown), evidence.cut))
     names = [field.name for field in fields(Delay)]
-    rows = [Delay(**{name: row[name] for name in names}) for row in table]
+    rows = [Delay(**{name: row[name] for name in names}) for row in table.collect()]
     return tuple(sorted(rows, key=lambda item: (item.virtual, item.origin_region, item.region, item.minute or 0)))
 
 
@@ -292,6 +286,15 @@ def _judge_clocks(delays: Iterable[Any]) -> list[MessageFinding]:
     for virtual, group in sorted(early.items()):
         findings.append(_make_finding("clocks", virtual, len(group), examples=tuple(sorted(group)[:EXAMPLES])))
     return findings
+
+
+def _list_orders(evidence: Evidence, shown: Collection[str] | None) -> tuple[OrderDifference, ...]:
+    """The differences of order of the virtual streams *shown*, or of all."""
+    if evidence.pairs is not None:
+        table = select_virtuals(evidence.pairs, shown)
+    else:
+        table = compare_orders(select_virtuals(evidence.copies, shown), evidence.cut)
+    return tuple(_describe_order(row) for row in sorted(table.collect()))
 
 
 def _describe_order(row: Any) -> OrderDifference:
@@ -311,8 +314,6 @@ def _describe_routes(
     shown: frozenset[str] | None,
 ) -> tuple[ReaderRoute, ...]:
     """Every origin of the virtual streams *shown* with every reader, even if nothing arrived."""
-    if shown is not None and not shown:
-        return ()
     seen = _find_extents(evidence, shown)
     counts = _count_errors(findings)
     by_virtual: dict[str, list[StreamState]] = defaultdict(list)

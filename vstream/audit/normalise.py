@@ -8,7 +8,7 @@ header says which message it is: the write stream that stored it first, and the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import make_dataclass, replace
 from functools import reduce
 from itertools import starmap
@@ -74,26 +74,24 @@ def _ttl_ns(ttl: Column) -> Column:
     return F.when(ttl.isNotNull() & (length > 0), length)
 
 
-def normalise(messages: DataFrame, cut: CutTables) -> DataFrame:
-    """
-    COPIES of `messages` (`schema.MESSAGES`).
+def make_copies(messages: DataFrame, cut: CutTables, origin_facts: DataFrame) -> DataFrame:
+    """COPIES of `messages` (`schema.MESSAGES`), of whose origins `collect_origin_facts` has collected *origin_facts*."""
+    is_origin = F.col("is_origin")
+    # A header that a client has sent says nothing.
+    headers = {name: F.when(~is_origin, F.col(name)) for name in ("source", "mirror")}
+    parsed = _parse_headers(_mark_origins(messages, cut).withColumns(headers), cut).withColumn(
+        "origin", F.when(is_origin, F.col("stream")).otherwise(F.col("origin"))
+    )
+    copies = _describe_copies(parsed.join(F.broadcast(origin_facts), ["virtual", "origin"], how="left"))
+    return _drop_closed(_split_counter_sums(copies, cut).withColumn("track", track_id()), cut).select(*COPIES.names)
 
-    Reads `messages` to collect transforms and identities from headers, and up to twice more for examples of
-    transforms that replace more than a prefix; the result reads them again.
-    """
+
+def _mark_origins(messages: DataFrame, cut: CutTables) -> DataFrame:
+    """*messages* with *is_origin* and *mirror* of their streams; they fail when read if a stream is unknown."""
     rows = _require_values(messages).join(F.broadcast(cut.roles), ["virtual", "stream"], how="left")
     # An inner join would pass over them in silence.
     stray = F.concat(F.lit("`messages` has rows of `"), "stream", F.lit("`, and `streams` does not know it"))
-    rows = rows.withColumn("is_origin", F.coalesce("is_origin", F.raise_error(stray).cast("boolean")))
-    hidden, is_origin = _hidden_names(cut, messages.sparkSession), F.col("is_origin")
-    facts = _describe_origins(rows.where(is_origin), rows.where(~is_origin), hidden, cut)
-    # A header that a client has sent says nothing.
-    rows = rows.withColumns({name: F.when(~is_origin, F.col(name)) for name in ("source", "mirror")})
-    parsed = _parse_headers(rows, hidden).withColumn(
-        "origin", F.when(is_origin, F.col("stream")).otherwise(F.col("origin"))
-    )
-    copies = _describe_copies(parsed.join(F.broadcast(facts), ["virtual", "origin"], how="left"))
-    return _drop_closed(_split_counter_sums(copies, cut).withColumn("track", track_id()), cut).select(*COPIES.names)
+    return rows.withColumn("is_origin", F.coalesce("is_origin", F.raise_error(stray).cast("boolean")))
 
 
 def _drop_closed(copies: DataFrame, cut: CutTables) -> DataFrame:
@@ -135,7 +133,7 @@ _Form = make_dataclass("_Form", (*_HEADER_FORM, "seqs", "time_ns", "is_proven"),
 """A form of headers, the sequences of three messages that have it, and whether the first one proves its prefix."""
 
 
-def _restored_origins(
+def _find_restored_origins(
     origins: DataFrame, forms: Sequence[Any], identities: Mapping[tuple[str, str], str]
 ) -> set[tuple[str, str]]:
     """
@@ -156,50 +154,44 @@ def _restored_origins(
     return {origin for origin, last in former.items() if origin in begun and begun[origin] + SKEW_NS < last}
 
 
-def _describe_origins(origins: DataFrame, messages: DataFrame, hidden: DataFrame | None, cut: CutTables) -> DataFrame:
+def collect_origin_facts(messages: DataFrame, cut: CutTables) -> DataFrame:
     """
     By origin, for all of them: its current identity, and the routes that turn its subjects into those of the virtual stream.
 
-    The identity is the one that the server reports, else the last one in a header. A route
-    that does not explain one of three examples is left out, because something about it is
-    unknown. Servers before 2.12 give no examples; their routes come last.
+    Reads `messages` for what headers say, and up to twice more for examples. The identity is the one that the server
+    reports, else the last one in a header. A route that does not explain one of three examples is left out, because
+    something about it is unknown. Servers before 2.12 give no examples; their routes come last.
     """
-    spark = messages.sparkSession
-
+    rows = _mark_origins(messages, cut)
+    copies = rows.where(~F.col("is_origin"))
     # Numbers alone: Spark would sort all messages for the least and the greatest of anything else.
     group = F.array(F.min("seq"), F.max("seq"), F.max_by("seq", F.xxhash64("seq"))).alias("seqs")
     facts = (group, F.max("time_ns").alias("time_ns"), F.min_by(routes.replaces_prefix(), "seq").alias("is_proven"))
-    forms = collect_arrow(_parse_headers(messages, hidden).groupBy(*_HEADER_FORM).agg(*facts))
+    forms = collect_arrow(_parse_headers(copies, cut).groupBy(*_HEADER_FORM).agg(*facts))
     # Spark would take each header apart once more to leave these out before it groups them.
-    told_forms = starmap(_Form, plain_rows(forms.filter(forms["filters"].is_valid())))
-    rows = [form for form in told_forms if (form.virtual, form.origin) in cut.bounds]
-    current, by_route = _group_forms(rows, cut)
-
-    def look_up(keys: Sequence[tuple[str, str, int]]) -> Sequence[Any]:
-        if not keys:
-            return ()
-        picked = make_table(spark, keys, _EXAMPLE_KEYS)
-        chosen = _parse_headers(messages.join(F.broadcast(picked), _EXAMPLE_KEYS.names, how="left_semi"), hidden)
-        return chosen.select(*_HEADER_FORM, "sent_subject", "subject").collect()
+    all_forms = starmap(_Form, plain_rows(forms.filter(forms["filters"].is_valid())))
+    told_forms = [form for form in all_forms if (form.virtual, form.origin) in cut.bounds]
+    current, by_route = _group_forms(told_forms, cut)
 
     proven = {
         (False, *key) for key, group in by_route.items() if key[2].is_prefix and any(form.is_proven for form in group)
     }
     unproven = {key: group for key, group in by_route.items() if (False, *key) not in proven}
     # One message of one reader mostly proves a route for all: the others are not looked up.
-    proven |= _prove_routes({key: [replace(form, seqs=form.seqs[:1])] for key, (form, *_) in unproven.items()}, look_up)
-    proven |= _prove_routes({key: group for key, group in unproven.items() if (False, *key) not in proven}, look_up)
+    first = {key: [replace(form, seqs=form.seqs[:1])] for key, (form, *_) in unproven.items()}
+    proven |= _prove_routes(first, copies, cut)
+    proven |= _prove_routes({key: group for key, group in unproven.items() if (False, *key) not in proven}, copies, cut)
     routes_found: dict[tuple[str, str], set[tuple[bool, routes.SubjectRoute]]] = defaultdict(set)
     for is_unproven, virtual, name, route in proven:
         routes_found[virtual, name].add((is_unproven, route))
     identities = {origin: cut.identities.get(origin) or identity for origin, (_, identity) in current.items()}
     restored = {origin for origin in identities if cut.identities.get(origin) == ""}
-    for origin in restored | _restored_origins(origins, rows, identities):
+    for origin in restored | _find_restored_origins(rows.where("is_origin"), told_forms, identities):
         del identities[origin]
     told = []
     for origin in sorted(cut.bounds):
         told.append((*origin, identities.get(origin), routes.to_rows(_sort_routes(routes_found[origin]))))
-    return make_table(spark, told, _ORIGIN_FACTS)
+    return make_table(messages.sparkSession, told, _ORIGIN_FACTS)
 
 
 def _group_forms(
@@ -226,12 +218,16 @@ def _group_forms(
 
 
 def _prove_routes(
-    groups: Mapping[_RouteOfOrigin, Sequence[Any]], look_up: Callable[[Sequence[tuple[str, str, int]]], Sequence[Any]]
+    groups: Mapping[_RouteOfOrigin, Sequence[Any]], copies: DataFrame, cut: CutTables
 ) -> set[tuple[bool, str, str, routes.SubjectRoute]]:
     """Routes that explain an example of a form that tells them, or have none: whether there is none, and the route."""
     keys = {(form.virtual, form.stream, seq) for group in groups.values() for form in group for seq in form.seqs}
+    if not keys:
+        return set()
+    picked = F.broadcast(make_table(copies.sparkSession, sorted(keys), _EXAMPLE_KEYS))
+    rows = _parse_headers(copies.join(picked, _EXAMPLE_KEYS.names, how="left_semi"), cut)
     examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
-    for *form, sent, stored in look_up(sorted(keys)):
+    for *form, sent, stored in rows.select(*_HEADER_FORM, "sent_subject", "subject").collect():
         examples[tuple(form)].append((sent, stored))
     result = set()
     for key, group in groups.items():
@@ -276,7 +272,7 @@ def _resolve_origin(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     )
 
 
-def _parse_headers(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
+def _parse_headers(rows: DataFrame, cut: CutTables) -> DataFrame:
     """Add the values of headers to *rows* of streams that source others."""
     # Each of these is a column of its own: Spark would compute it again wherever it is used.
     rows = rows.withColumn("words", F.split("source", " "))
@@ -301,7 +297,7 @@ def _parse_headers(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     def word(position: int) -> Column:
         return F.when(~is_ack, F.get(words, F.lit(position)))
 
-    return _resolve_origin(rows, hidden).select(
+    return _resolve_origin(rows, _hidden_names(cut, rows.sparkSession)).select(
         *("virtual", "stream", "region", "is_origin", "seq", "time_ns", "subject", "digest"),
         # To servers, an empty id is none.
         F.when(F.col("msg_id") != "", F.col("msg_id")).alias("msg_id"),

@@ -43,38 +43,28 @@ class SinglePassResult:
     """Whether *backsteps* are on the driver; Spark sorts readers that are out of order everywhere."""
 
 
-def can_fold_files(files: Sequence[str] | None) -> bool:
-    """Whether executors can open *files* by path."""
-    return bool(files) and {urlsplit(file).scheme for file in files or ()} == {"file"}
-
-
-def fold_files(
-    files: Sequence[str], copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET
+def fold_copies(
+    copies: DataFrame,
+    cut: CutTables,
+    tracks: Sequence[Track],
+    files: Sequence[str] | None,
+    *,
+    is_here: bool,
+    size: int = BUCKET,
 ) -> SinglePassResult:
-    """The result for *files*, which are all files of `copies`."""
-    work = fold.make_file_fold(files, _reader_tracks(tracks), size)
-    result = copies.sparkSession.range(0, len(files), 1, len(files)).mapInArrow(work, fold.FOLDED)
-    return _combine(collect_arrow(result), copies, cut, tracks, size)
-
-
-def fold_partitions(
-    copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET
-) -> SinglePassResult:
-    """The result for `copies`, which Spark passes to executors from any place; costs more per row than files."""
-    work = fold.make_partition_fold(_reader_tracks(tracks), size)
-    result = copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)
-    return _combine(collect_arrow(result), copies, cut, tracks, size)
-
-
-def fold_rows(copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET) -> SinglePassResult:
-    """The result for all of `copies`, computed on the driver."""
-    along = collect_arrow(copies.select(*fold.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
-    result = fold.fold(along.combine_chunks().to_batches(), _reader_tracks(tracks), size)
-    return _combine(result, copies, cut, tracks, size)
-
-
-def _reader_tracks(tracks: Sequence[Track]) -> frozenset[int]:
-    return frozenset(track.track for track in tracks if not track.is_origin and track.origin is not None)
+    """The result for `copies`, which are in *files* if these are given. Computed on the driver if it *is_here*."""
+    readers = frozenset(track.track for track in tracks if not track.is_origin and track.origin is not None)
+    if is_here:
+        along = collect_arrow(copies.select(*fold.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
+        folded = fold.fold(along.combine_chunks().to_batches(), readers, size)
+    elif files and {urlsplit(file).scheme for file in files} == {"file"}:
+        numbers = copies.sparkSession.range(0, len(files), 1, len(files))
+        folded = collect_arrow(numbers.mapInArrow(fold.make_file_fold(files, readers, size), fold.FOLDED))
+    else:
+        # From any place; it costs more per row than files that executors can open by path.
+        work = fold.make_partition_fold(readers, size)
+        folded = collect_arrow(copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED))
+    return _combine(folded, copies, cut, tracks, size)
 
 
 def _combine(

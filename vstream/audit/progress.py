@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from threading import Event
 from typing import Any
 
+from vstream.audit.daemon_threads import run_beside
 from vstream.value_class import value_class
 
 _INTERVAL = 0.2
@@ -30,31 +32,32 @@ def watch_progress(spark: Any, on_progress: Callable[[SparkProgress], None]) -> 
     It is called from another thread, and not while Spark has no tasks.
     """
     if hasattr(spark, "_jvm"):
-        yield from _poll_tracker(spark, on_progress)
-    else:
-        yield from _register_handler(spark, on_progress)
+        with run_beside(partial(_poll_tracker, spark.sparkContext.statusTracker(), on_progress)):
+            yield
+        return
 
+    def report(*, stages: Any, inflight_tasks: int, **_: Any) -> None:
+        if stages:
+            tasks, done = (
+                sum(getattr(stage, name) for stage in stages) for name in ("num_tasks", "num_completed_tasks")
+            )
+            on_progress(SparkProgress(tasks=tasks, done=done, running=inflight_tasks, failed=0))
 
-def _poll_tracker(spark: Any, on_progress: Callable[[SparkProgress], None]) -> Iterator[None]:
-    tracker = spark.sparkContext.statusTracker()
-    ended = threading.Event()
-
-    def look() -> None:
-        last = None
-        while not ended.wait(_INTERVAL):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            now = _sum([stage for stage in stages if stage is not None])
-            if now is not None and now != last:
-                on_progress(now)
-                last = now
-
-    thread = threading.Thread(target=look, name="spark-progress", daemon=True)
-    thread.start()
+    spark.registerProgressHandler(report)
     try:
         yield
     finally:
-        ended.set()
-        thread.join()
+        spark.removeProgressHandler(report)
+
+
+def _poll_tracker(tracker: Any, on_progress: Callable[[SparkProgress], None], is_over: Event) -> None:
+    last = None
+    while not is_over.wait(_INTERVAL):
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        now = _sum([stage for stage in stages if stage is not None])
+        if now is not None and now != last:
+            on_progress(now)
+            last = now
 
 
 def _sum(stages: list[Any]) -> SparkProgress | None:
@@ -66,22 +69,3 @@ def _sum(stages: list[Any]) -> SparkProgress | None:
         running=sum(stage.numActiveTasks for stage in stages),
         failed=sum(stage.numFailedTasks for stage in stages),
     )
-
-
-def _register_handler(spark: Any, on_progress: Callable[[SparkProgress], None]) -> Iterator[None]:
-    def report(*, stages: Any, inflight_tasks: int, **_: Any) -> None:
-        if stages:
-            on_progress(
-                SparkProgress(
-                    tasks=sum(stage.num_tasks for stage in stages),
-                    done=sum(stage.num_completed_tasks for stage in stages),
-                    running=inflight_tasks,
-                    failed=0,
-                )
-            )
-
-    spark.registerProgressHandler(report)
-    try:
-        yield
-    finally:
-        spark.removeProgressHandler(report)

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from vstream.capture.store import Capture
 from vstream.errors import UnknownNameError, VstreamError
 from vstream.files import ensure_writable
 from vstream.topology.bundle import RenderedStream
@@ -91,8 +92,12 @@ class AuditedServers:
     streams: Sequence[RenderedStream]
 
 
-class AuditProgress(Protocol):
-    """Receives the progress of an audit."""
+AuditSource = AuditedServers | Capture | str
+"""What is audited; a string is the URI of the tables of an earlier audit."""
+
+
+class AuditProgress:
+    """Receives the progress of an audit. This one tells nobody."""
 
     def begin(self, stage: str) -> None:
         """A new stage begins."""
@@ -115,6 +120,15 @@ def uri_of(place: str) -> str:
     """*place* as a URI for Spark. Without a scheme it is a local path, whatever Spark's default file system is."""
     # Spark takes the name as it is: escaped, a space would be written as %20.
     return place.rstrip("/") if "://" in place else f"{HERE}{Path(place).resolve()}"
+
+
+def check_holds_tables(place: str) -> None:
+    """Raise VstreamError if *place* is a local directory without the tables of an audit: Spark takes seconds to say so."""
+    if "://" not in place and not (Path(place) / "state").is_dir():
+        raise VstreamError(
+            f"`{place}` contains neither a capture nor tables of an audit",
+            hint="`vstream scenario run` writes captures, `vstream audit --tables` writes tables",
+        )
 
 
 def check_tables_directory(uri: str) -> None:

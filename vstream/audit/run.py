@@ -1,7 +1,9 @@
 """
-An audit from end to end: read or load the tables, run the stages, and return the report. Imports Spark.
+An audit from end to end, in one line. Imports Spark.
 
-`run_audit` does it once, `open_rounds` again and again.
+From the request follows a target (`open_target`). It begins to read before Spark has started (`begin_reading`) and ends
+when it has (`read`); what was read is judged (`judge_input`), whatever the target is. `run_audit` does it once, and
+`open_rounds` again and again.
 """
 
 from __future__ import annotations
@@ -17,27 +19,18 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit import frames, session
-from vstream.audit.client_journal import make_journal_table
+from vstream.audit import frames
+from vstream.audit.client_journal import JOURNAL, make_journal_table
 from vstream.audit.closed import ClosedPart
 from vstream.audit.closing import judge_and_close
-from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
-from vstream.audit.daemon_executor import DaemonExecutor
-from vstream.audit.extract import (
-    READ_BEFORE_SPARK,
-    ExtractedTables,
-    ExtractPlan,
-    extract,
-    plan_extraction,
-    read_since_cuts,
-)
+from vstream.audit.context import AuditContext, read_context, save_context
+from vstream.audit.daemon_threads import DaemonExecutor
+from vstream.audit.extract import READ_BEFORE_SPARK, ExtractedTables, ExtractPlan, extract, plan_extraction, read_plan
 from vstream.audit.follow import WINDOW_NS, Follower
 from vstream.audit.from_capture import extract_capture
-from vstream.audit.local_frames import from_arrow, make_table
+from vstream.audit.local_frames import from_arrow, make_table, select_virtuals
 from vstream.audit.progress import watch_progress
 from vstream.audit.report import Report
 from vstream.audit.request import (
@@ -46,13 +39,14 @@ from vstream.audit.request import (
     AuditedServers,
     AuditProgress,
     AuditRequest,
+    AuditSource,
     SparkAddress,
     check_streams,
     uri_of,
 )
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.scratch import scratch_directory
-from vstream.audit.source import register
+from vstream.audit.session import cluster_exposure, is_local, open_session, size_settings
 from vstream.audit.spark_errors import convert_spark_errors, is_read_error
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.state import AuditState, UnusableStateError
@@ -69,15 +63,89 @@ _LONG_NS = 3600 * 10**9
 """An age in nanoseconds: what is removed at this age was there, for the most part, when Spark began to start."""
 
 
+def run_audit(request: AuditRequest, source: AuditSource, address: SparkAddress, progress: AuditProgress) -> Report:
+    """Begin to read *source* while Spark starts, and judge it all. Raises UnknownNameError for a stream that does not exist."""
+    target = open_target(request, source)
+    progress.begin("start Spark")
+    with (
+        scratch_directory() as scratch,
+        closing(target.begin_reading(scratch, address)) as begun,
+        _open_spark(address, begun.messages, progress) as spark,
+    ):
+        return audit_target(target, AuditSession(spark=spark, scratch=scratch, progress=progress), begun)
+
+
+@contextmanager
+def open_rounds(
+    request: AuditRequest, servers: AuditedServers, progress: AuditProgress
+) -> Iterator[Callable[[], Report]]:
+    """What audits a round with each call, on this machine. Raises VstreamError, after which the next round may succeed."""
+    target = open_servers(request, servers)
+    progress.begin("start Spark")
+    with scratch_directory() as scratch:
+        messages = target.make_plan(scratch).messages
+        with _open_spark(SparkAddress(), messages, progress) as spark:
+            yield target.begin_rounds(AuditSession(spark=spark, scratch=scratch, progress=AuditProgress()))
+
+
 @value_class
-class KeptTables(frames.AuditTables):
-    """All messages that an audit's *state* keeps, and what came since. *closed* need not be judged again."""
+class AuditSession:
+    """What an audit works with."""
+
+    spark: Any
+    scratch: Path
+    """A directory for credentials and rows, which is removed at the end."""
+    progress: AuditProgress
+
+
+class EarlyReading:
+    """A reading of *source* in a thread of this process, while Spark starts, which *read* does."""
+
+    def __init__(self, read: Callable[[Any, Event], ExtractedTables], source: ExtractPlan | Capture) -> None:
+        self._given_up, thread = Event(), DaemonExecutor(1)
+        self._extracted = thread.submit(read, source, self._given_up)
+        thread.shutdown(wait=False)
+
+    def wait(self) -> ExtractedTables:
+        """What was read, as soon as all was."""
+        return self._extracted.result()
+
+    def close(self) -> None:
+        """Give up. Returns when the reading has ended, or after a second if a server does not answer."""
+        self._given_up.set()
+        wait([self._extracted], timeout=_SOON)
+
+
+@value_class
+class BegunReading:
+    """What was done of the reading before Spark has started."""
+
+    messages: int = 0
+    """The number of messages to read, which decides the size of Spark."""
+    plan: ExtractPlan | None = None
+    """What is to be read of servers; None if they are not asked yet."""
+    early: EarlyReading | None = None
+    """None if all is read with Spark."""
+
+    def close(self) -> None:
+        """Stop what has begun."""
+        if self.early is not None:
+            self.early.close()
+
+
+NOT_BEGUN = BegunReading()
+
+
+@value_class
+class KeptMessages:
+    """What a *state* keeps of the messages to judge, and the *arrivals*, which it does not keep (`extract.read_plan`)."""
 
     state: AuditState
     closed: ClosedPart
+    """Those that need not be judged again."""
     arrivals: DataFrame
-    """Messages that came while others were read (`read_since_cuts`), which the state does not keep."""
-    stored_messages: int
+    number: int
+    """How many messages the streams had."""
 
 
 @value_class
@@ -89,94 +157,30 @@ class AuditInput:
     journal: DataFrame | None = None
     reads: str | None = None
     """The URI with the tables of earlier stages."""
-
-
-@value_class
-class Reading:
-    """How the messages of one audit are read, chosen before Spark has started."""
-
-    messages: int
-    """Their number, which decides the size of Spark."""
-    read: Callable[[Any, Callable[[str], None]], frames.AuditTables]
-    """Returns them as tables of a Spark session, and tells its second argument what the user should know."""
-    close: Callable[[], None] = lambda: None
-    """Stops what has begun. Returns when it has ended, or after a second if a server does not answer."""
-
-
-def begin_in_background(messages: int, work: Callable[[Event], ExtractedTables]) -> Reading:
-    """Begin *work* in a thread of this process, while Spark starts."""
-    given_up, thread = Event(), DaemonExecutor(1)
-    extracted = thread.submit(work, given_up)
-    thread.shutdown(wait=False)
-
-    def close() -> None:
-        given_up.set()
-        wait([extracted], timeout=_SOON)
-
-    return Reading(messages=messages, read=lambda spark, _: frames.to_spark(spark, extracted.result()), close=close)
+    from_state: KeptMessages | None = None
+    """None without a state, or if all is judged."""
 
 
 class AuditTarget(ABC):
-    """The input of an audit: servers, a capture or tables."""
+    """What is audited: servers, a capture or tables."""
 
     def __init__(self, request: AuditRequest) -> None:
-        self._request = request
+        self.request = request
 
     @abstractmethod
-    def begin_reading(self, scratch: Path) -> Reading:
-        """Begin to read what can be read without Spark. Raises NotReachableError if no stream can be read."""
-
-    def plan_later(self, scratch: Path) -> Reading:
-        """As `begin_reading`, but servers are asked and read once Spark has started, wherever that is."""
-        return self.begin_reading(scratch)
+    def begin_reading(self, scratch: Path, address: SparkAddress) -> BegunReading:
+        """Begin to read what can be read without the Spark at *address*. Raises NotReachableError if nothing can be."""
 
     @abstractmethod
-    def read(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> AuditInput:
-        """What to judge, from *reading*."""
+    def read(self, session: AuditSession, begun: BegunReading) -> AuditInput:
+        """Read what is left to be read after *begun*."""
 
-    def audit(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> Report:
-        """Read, judge, and store what was requested. Raises UnknownNameError for a stream that does not exist."""
-        if self._request.publish is not None:
-            try_publishing(spark, self._request.publish, self._request.publish_as)
-        with watch_progress(spark, progress.tasks):
-            return self._judge(spark, self.read(spark, scratch, progress, reading), scratch, progress)
-
-    def _write_tables(self, spark: Any, tables: frames.AuditTables) -> frames.AuditTables:
-        """*tables*, which are read from where the request wants them, if it names a place."""
-        if self._request.tables is None:
+    def write_tables(self, spark: Any, tables: frames.AuditTables) -> frames.AuditTables:
+        """*tables*, read back from where the request wants them, if it names a place."""
+        if self.request.tables is None:
             return tables
-        frames.write_tables(tables, self._request.tables)
-        return frames.read_tables(spark, self._request.tables)
-
-    def _judge(self, spark: Any, audit_input: AuditInput, scratch: Path, progress: AuditProgress) -> Report:
-        """Judge *audit_input*, and store all results if requested."""
-        place, names = self._request.tables, self._request.streams
-        tables, context, journal = audit_input.tables, audit_input.context, audit_input.journal
-        store = TableStore(
-            spark, place or _choose_scratch_uri(spark, tables, scratch), reads=audit_input.reads, virtuals=names
-        )
-        if place is not None and place != audit_input.reads:
-            save_context(store, context)
-            journal = save_journal(store, journal) if journal is not None else None
-            store.seal()
-        if names:
-            check_streams(names, frames.virtual_names(tables))
-            tables = frames.select_virtuals(tables, names)
-            journal = journal.where(journal["virtual"].isin(list(names))) if journal is not None else None
-            context = replace(context, models={name: context.models.get(name, "virtual") for name in names})
-        pipeline = AuditPipeline(
-            store=store,
-            context=context,
-            first_stage=self._request.first_stage,
-            figures=self._request.figures,
-            is_kept=place is not None or self._request.publish is not None,
-            on_stage=lambda stage: progress.begin(stage.value),
-        )
-        report = pipeline.run(tables.messages, tables.streams, journal)
-        if self._request.publish is not None:
-            progress.begin("publish")
-            publish_results(store, self._request.publish, self._request.publish_as)
-        return report
+        frames.write_tables(tables, self.request.tables)
+        return frames.read_tables(spark, self.request.tables)
 
 
 class TopologyTarget(AuditTarget):
@@ -189,62 +193,66 @@ class TopologyTarget(AuditTarget):
         self.endpoints = servers.endpoints
         self.streams = servers.streams
 
-    def begin_reading(self, scratch: Path) -> Reading:
-        """Ask the servers what they have; few messages are read in this process from now on."""
+    def begin_reading(self, scratch: Path, address: SparkAddress) -> BegunReading:
+        """Ask the servers what they have, if Spark is here; few messages are read in this process from now on."""
+        if not address.is_here:
+            return NOT_BEGUN
         plan = self.make_plan(scratch)
-        if plan.messages <= READ_BEFORE_SPARK:
-            return begin_in_background(plan.messages, partial(extract, plan))
-        return Reading(messages=plan.messages, read=partial(self._read_plan, scratch, plan))
+        is_early = self.request.state is None and plan.messages <= READ_BEFORE_SPARK
+        return BegunReading(messages=plan.messages, plan=plan, early=EarlyReading(extract, plan) if is_early else None)
 
-    def plan_later(self, scratch: Path) -> Reading:
-        """Ask the servers once Spark has started, and read with it."""
-        return Reading(messages=0, read=partial(self._read_plan, scratch, None))
-
-    def read(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> AuditInput:
+    def read(self, session: AuditSession, begun: BegunReading) -> AuditInput:
         """The messages of the servers; they are planned and read again if a server ends in the midst."""
-        progress.begin("extract")
+        session.progress.begin("extract")
         try:
-            tables = self._read_once(spark, scratch, progress, reading)
+            return self._read_once(session, begun)
         except VstreamError as error:
             if isinstance(error, NotReachableError | UnusableStateError) or not is_read_error(error):
                 raise
             # A region that went down meanwhile is one that cannot be read: the next cut says so.
-            progress.note(f"reading was interrupted and starts again: {error.message}")
-            tables = self._read_once(spark, scratch, progress, self.plan_later(scratch))
-        return AuditInput(tables=tables, context=self._context(self._request.since_ns))
+            session.progress.note(f"reading was interrupted and starts again: {error.message}")
+            return self._read_once(session, NOT_BEGUN)
 
-    def _read_once(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> frames.AuditTables:
-        """The messages of *reading* where the request wants them, or where what is judged twice is read once."""
+    def _read_once(self, session: AuditSession, begun: BegunReading) -> AuditInput:
         with convert_spark_errors():
-            tables = self._write_tables(spark, reading.read(spark, progress.note))
-            if tables.plan is None:
-                return tables
-            if str(spark.conf.get("spark.master", "")).startswith("local"):
-                return frames.materialize(tables, uri_of(f"{scratch}/messages"))
-            return frames.cache_messages(tables)
+            if begun.early is not None:
+                tables = self.write_tables(session.spark, frames.to_spark(session.spark, begun.early.wait()))
+                return AuditInput(tables=tables, context=self._make_context(self.request.since_ns))
+            return self.read_planned(session, self._renew_plan(begun.plan, session.scratch))
 
-    def _read_plan(
-        self, scratch: Path, plan: ExtractPlan | None, spark: Any, _note: Callable[[str], None]
-    ) -> frames.AuditTables:
-        """Tables whose messages Spark's tasks read from servers when they are used."""
-        return frames.read_live_tables(spark, self._renew_plan(plan, scratch), scratch)
+    def read_planned(self, session: AuditSession, plan: ExtractPlan) -> AuditInput:
+        """The messages of *plan*, which tasks of Spark read."""
+        tables = frames.extract_tables(session.spark, plan, session.scratch, self.request.tables)
+        return AuditInput(tables=tables, context=self._make_context(self.request.since_ns))
 
-    def begin_rounds(self, spark: Any, scratch: Path) -> Callable[[], Report]:
+    def begin_rounds(self, session: AuditSession) -> Callable[[], Report]:
         """What audits the messages of a window with each call."""
-        window_ns = self._request.since_ns or WINDOW_NS
+        window_ns = self.request.since_ns or WINDOW_NS
         return Follower(
-            spark=spark,
+            spark=session.spark,
             streams=self.streams,
             endpoints=self.endpoints,
-            scratch=scratch,
-            context=self._context(window_ns),
+            scratch=session.scratch,
+            context=self._make_context(window_ns),
             window_ns=window_ns,
-            figures=self._request.figures,
+            figures=self.request.figures,
         ).run_round
 
-    def _context(self, since_ns: int | None) -> AuditContext:
+    def make_plan(self, scratch: Path) -> ExtractPlan:
+        """What is to be read of what the servers have now. Raises NotReachableError if no stream can be read."""
+        since_ns = time.time_ns() - self.request.since_ns if self.request.since_ns else None
+        return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self.request.sample)
+
+    def _renew_plan(self, plan: ExtractPlan | None, scratch: Path) -> ExtractPlan:
+        """*plan*, or a new one if there is none, or if what the streams had then may be gone by now."""
+        # Thousands of streams need not be asked again after Spark has started.
+        if plan and not any((item.limits or {}).get("max_age", _LONG_NS) < _LONG_NS for item in plan.cuts):
+            return plan
+        return self.make_plan(scratch)
+
+    def _make_context(self, since_ns: int | None) -> AuditContext:
         """The context of an audit of the last *since_ns* nanoseconds, or of everything."""
-        sample, names = self._request.sample, {stream.virtual for stream in self.streams}
+        sample, names = self.request.sample, {stream.virtual for stream in self.streams}
         # A part that passes is not the whole: whoever reads the verdict sees what it is about.
         part = f", the last {spell_nanoseconds(since_ns)}" if since_ns is not None else ""
         part += f", {sample} of the subjects" if sample is not None else ""
@@ -256,108 +264,57 @@ class TopologyTarget(AuditTarget):
             stretch=self._topology.stretch.cluster if self._topology.stretch is not None else None,
         )
 
-    def make_plan(self, scratch: Path) -> ExtractPlan:
-        """What is to be read of what the servers have now. Raises NotReachableError if no stream can be read."""
-        since_ns = time.time_ns() - self._request.since_ns if self._request.since_ns else None
-        return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self._request.sample)
-
-    def _renew_plan(self, plan: ExtractPlan | None, scratch: Path) -> ExtractPlan:
-        """*plan*, or a new one if there is none, or if what the streams had then may be gone by now."""
-        # Thousands of streams need not be asked again after Spark has started.
-        if plan and not any((item.limits or {}).get("max_age", _LONG_NS) < _LONG_NS for item in plan.cuts):
-            return plan
-        return self.make_plan(scratch)
-
 
 class StateTarget(TopologyTarget):
-    """The servers of a topology, of which only what is new is read, and what a state at *place* does not prove is judged."""
+    """The servers of a topology, of which only what is new is read, and what the request's state does not prove is judged."""
 
-    def __init__(self, request: AuditRequest, servers: AuditedServers, place: Path) -> None:
-        super().__init__(request, servers)
-        self._place = place
-
-    def begin_reading(self, scratch: Path) -> Reading:
-        """Ask the servers what they have."""
-        plan = self.make_plan(scratch)
-        return Reading(messages=plan.messages, read=partial(self._read_plan, scratch, plan))
-
-    def _read_plan(
-        self, scratch: Path, plan: ExtractPlan | None, spark: Any, note: Callable[[str], None]
-    ) -> KeptTables:
+    def read_planned(self, session: AuditSession, plan: ExtractPlan) -> AuditInput:
         """All messages of the streams; only what is new since the last audit with the state is read from servers."""
-        plan = self._renew_plan(plan, scratch)
-        register(spark)
-        state = AuditState(spark, self._place, self._topology.name)
-        result = state.advance(plan.cuts, lambda cuts: frames.read_live_messages(spark, cuts, plan.access))
-        again = f"; read again from the first message: {', '.join(result.reread)}" if result.reread else ""
-        right = f"{result.closed.messages:,} were right before"
-        closed = f"; {right}, and are not judged again" if result.closed.virtuals else ""
-        note(f"{result.new:,} of {plan.messages:,} messages were read from servers{again}{closed}")
-        schema = to_arrow_schema(MESSAGES)
-        arrived = read_since_cuts(plan, schema)
-        arrivals = from_arrow(spark, pa.Table.from_batches(arrived.batches, schema), MESSAGES)
-        return KeptTables(
-            messages=result.messages.unionByName(arrivals),
-            streams=make_table(spark, plan.stream_rows(arrived), STREAMS),
-            state=state,
-            closed=result.closed,
-            arrivals=arrivals,
-            stored_messages=plan.messages,
+        assert self.request.state is not None
+        state = AuditState(session.spark, self.request.state, self._topology.name)
+        extraction = read_plan(plan, state)
+        advance = extraction.messages
+        again = f"; read again from the first message: {', '.join(advance.reread)}" if advance.reread else ""
+        right = f"{advance.closed.messages:,} were right before"
+        closed = f"; {right}, and are not judged again" if advance.closed.virtuals else ""
+        session.progress.note(f"{advance.new:,} of {plan.messages:,} messages were read from servers{again}{closed}")
+        arrivals = from_arrow(session.spark, extraction.arrivals, MESSAGES)
+        tables = frames.AuditTables(
+            messages=advance.messages.unionByName(arrivals),
+            streams=make_table(session.spark, extraction.streams, STREAMS),
+        )
+        return AuditInput(
+            tables=self.write_tables(session.spark, tables),
+            context=self._make_context(None),
+            from_state=KeptMessages(state=state, closed=advance.closed, arrivals=arrivals, number=plan.messages),
         )
 
-    def begin_rounds(self, spark: Any, scratch: Path) -> Callable[[], Report]:
+    def begin_rounds(self, session: AuditSession) -> Callable[[], Report]:
         """What reads what is new with each call, and judges what is not closed."""
+        return partial(self._run_round, session)
 
-        def run_round() -> Report:
-            with convert_spark_errors():
-                tables = self._read_plan(scratch, None, spark, lambda _: None)
-            return self._judge_open(spark, tables, scratch, lambda _: None)
-
-        return run_round
-
-    def _judge(self, spark: Any, audit_input: AuditInput, scratch: Path, progress: AuditProgress) -> Report:
-        """Judge what is not closed, or everything if all results are wanted."""
-        tables = audit_input.tables
-        if isinstance(tables, KeptTables) and self._request.publish is None:
-            return self._judge_open(spark, tables, scratch, progress.begin)
-        return super()._judge(spark, audit_input, scratch, progress)
-
-    def _judge_open(self, spark: Any, tables: KeptTables, scratch: Path, begin: Callable[[str], None]) -> Report:
-        """Judge what is not closed in *tables*."""
-
-        def make_pipeline(closed: ClosedPart) -> AuditPipeline:
-            is_small = tables.stored_messages - closed.messages < SMALL
-            return AuditPipeline(
-                store=TableStore(spark, None if is_small else uri_of(f"{scratch}/audit")),
-                context=self._context(None),
-                figures=self._request.figures,
-                closed=closed,
-                on_stage=lambda stage: begin(stage.value),
-            )
-
+    def _run_round(self, session: AuditSession) -> Report:
         with convert_spark_errors():
-            try:
-                return judge_and_close(tables.state, tables.closed, tables.streams, tables.arrivals, make_pipeline)
-            finally:
-                spark.catalog.clearCache()
+            audit_input = self.read_planned(session, self.make_plan(session.scratch))
+        return judge_input(session, self.request, audit_input)
 
 
 class CaptureTarget(AuditTarget):
-    """The capture of a scenario."""
+    """The *capture* of a scenario. Raises VstreamError if it cannot be read."""
 
-    def __init__(self, request: AuditRequest, path: Path) -> None:
+    def __init__(self, request: AuditRequest, capture: Capture) -> None:
         super().__init__(request)
-        self._capture: Capture = Capture(path)
-        self._manifest = self._capture.manifest()
+        self._capture = capture
+        self._manifest = capture.manifest()
 
-    def begin_reading(self, _scratch: Path) -> Reading:
+    def begin_reading(self, _scratch: Path, _address: SparkAddress) -> BegunReading:
         """Begin to read the capture."""
         messages = sum(stream.messages or 0 for stream in self._manifest.streams)
-        return begin_in_background(messages, partial(extract_capture, self._capture))
+        return BegunReading(messages=messages, early=EarlyReading(extract_capture, self._capture))
 
-    def read(self, spark: Any, _scratch: Path, progress: AuditProgress, reading: Reading) -> AuditInput:
+    def read(self, session: AuditSession, begun: BegunReading) -> AuditInput:
         """The messages of the capture and the answers that clients got."""
-        progress.begin("extract")
+        session.progress.begin("extract")
         manifest, wall = self._manifest, self._manifest.wall
         # What was not seen to bite is no outage to recover from, and what was not healed has no end.
         windows = []
@@ -372,88 +329,134 @@ class CaptureTarget(AuditTarget):
             has_journal=True,
             stretch=next((stream.region for stream in manifest.streams if stream.region not in manifest.regions), None),
         )
-        tables = self._write_tables(spark, reading.read(spark, progress.note))
-        return AuditInput(tables=tables, context=context, journal=make_journal_table(spark, self._capture))
+        assert begun.early is not None
+        tables = self.write_tables(session.spark, frames.to_spark(session.spark, begun.early.wait()))
+        return AuditInput(tables=tables, context=context, journal=make_journal_table(session.spark, self._capture))
 
 
 class TablesTarget(AuditTarget):
-    """The tables of an earlier audit."""
+    """The tables of an earlier audit at *uri*."""
 
     def __init__(self, request: AuditRequest, uri: str) -> None:
         super().__init__(request)
-        # Of what is here it is plain without Spark, which takes seconds to start.
-        if "://" not in uri and not (Path(uri) / "state").is_dir():
-            raise VstreamError(
-                f"`{uri}` contains neither a capture nor tables of an audit",
-                hint="`vstream scenario run` writes captures, `vstream audit --tables` writes tables",
-            )
-        self._uri = uri_of(uri)
+        self._uri = uri
 
-    def begin_reading(self, _scratch: Path) -> Reading:
+    def begin_reading(self, _scratch: Path, _address: SparkAddress) -> BegunReading:
         """Nothing can be read without Spark but their number; if that is unknown, it is taken to be large."""
         is_here = self._uri.startswith(HERE)
         count = frames.count_extracted(Path(self._uri.removeprefix(HERE))) if is_here else None
-        messages = SMALL if count is None else count
-        return Reading(messages=messages, read=lambda spark, _: frames.read_tables(spark, self._uri))
+        return BegunReading(messages=SMALL if count is None else count)
 
-    def read(self, spark: Any, _scratch: Path, progress: AuditProgress, reading: Reading) -> AuditInput:
+    def read(self, session: AuditSession, _begun: BegunReading) -> AuditInput:
         """The tables of an earlier audit, which the stages after those that made them read."""
-        store = TableStore(spark, reads=self._uri)
-        tables, context = reading.read(spark, progress.note), read_context(store, self._uri)
+        store = TableStore(session.spark, reads=self._uri)
+        tables, context = frames.read_tables(session.spark, self._uri), read_context(store, self._uri)
         # Files that another audit left beside them are not theirs.
-        journal = read_journal(store) if context.has_journal else None
-        if self._request.tables != self._uri:
-            tables = self._write_tables(spark, tables)
+        journal = store.read_earlier("journal", JOURNAL) if context.has_journal else None
+        if self.request.tables != self._uri:
+            tables = self.write_tables(session.spark, tables)
         return AuditInput(tables=tables, context=context, journal=journal, reads=self._uri)
 
 
-def open_target(request: AuditRequest, source: AuditedServers | Path | str) -> AuditTarget:
-    """How *source* is audited: servers, a capture, or the URI of tables. Raises VstreamError if it cannot be."""
-    if isinstance(source, str):
-        return TablesTarget(request, source)
-    if isinstance(source, Path):
-        return CaptureTarget(request, source)
-    return TopologyTarget(request, source) if request.state is None else StateTarget(request, source, request.state)
+def open_target(request: AuditRequest, source: AuditSource) -> AuditTarget:
+    """How *source* is audited. Raises VstreamError if it cannot be."""
+    if isinstance(source, AuditedServers):
+        return open_servers(request, source)
+    return TablesTarget(request, source) if isinstance(source, str) else CaptureTarget(request, source)
 
 
-def run_audit(audit_target: AuditTarget, address: SparkAddress, progress: AuditProgress) -> Report:
-    """Begin to read while Spark starts, and judge it all. Raises UnknownNameError for a stream that does not exist."""
-    progress.begin("start Spark")
-    with scratch_directory() as scratch:
-        # On this machine, what is to be read decides the size of Spark.
-        begin = audit_target.begin_reading if address.is_here else audit_target.plan_later
-        with closing(begin(scratch)) as reading, _open_spark(address, reading.messages, progress) as spark:
-            return audit_target.audit(spark, scratch, progress, reading)
+def open_servers(request: AuditRequest, servers: AuditedServers) -> TopologyTarget:
+    """How *servers* are audited: with or without a state."""
+    return (TopologyTarget if request.state is None else StateTarget)(request, servers)
 
 
-@contextmanager
-def open_rounds(audit_target: TopologyTarget, progress: AuditProgress) -> Iterator[Callable[[], Report]]:
-    """What audits a round with each call, on this machine, as `Follower.run_round`."""
-    progress.begin("start Spark")
-    with scratch_directory() as scratch:
-        messages = audit_target.make_plan(scratch).messages
-        with _open_spark(SparkAddress(), messages, progress) as spark:
-            yield audit_target.begin_rounds(spark, scratch)
+def audit_target(target: AuditTarget, session: AuditSession, begun: BegunReading) -> Report:
+    """Read what is left after *begun*, judge it, and store what was requested."""
+    request = target.request
+    if request.publish is not None:
+        try_publishing(session.spark, request.publish, request.publish_as)
+    with watch_progress(session.spark, session.progress.tasks):
+        return judge_input(session, request, target.read(session, begun))
+
+
+def judge_input(session: AuditSession, request: AuditRequest, audit_input: AuditInput) -> Report:
+    """Judge *audit_input*: with a state, what is not closed, unless all results are wanted."""
+    state = audit_input.from_state
+    if state is None or request.tables is not None or request.publish is not None:
+        return _judge_all(session, request, audit_input)
+    return _judge_open(session, request, audit_input, state)
+
+
+def _judge_all(session: AuditSession, request: AuditRequest, audit_input: AuditInput) -> Report:
+    """Judge all of *audit_input*, and store all results if requested."""
+    place, names = request.tables, request.streams
+    tables, context, journal = audit_input.tables, audit_input.context, audit_input.journal
+    uri = place or _choose_scratch_uri(session, tables)
+    store = TableStore(session.spark, uri, reads=audit_input.reads, virtuals=names)
+    if place is not None and place != audit_input.reads:
+        save_context(store, context)
+        journal = store.keep("journal", journal, JOURNAL) if journal is not None else None
+        store.seal()
+    if names:
+        check_streams(names, {row.virtual for row in tables.streams.select("virtual").distinct().collect()})
+        tables = frames.AuditTables(
+            messages=select_virtuals(tables.messages, names), streams=select_virtuals(tables.streams, names)
+        )
+        journal = select_virtuals(journal, names) if journal is not None else None
+        context = replace(context, models={name: context.models.get(name, "virtual") for name in names})
+    pipeline = AuditPipeline(
+        store=store,
+        context=context,
+        first_stage=request.first_stage,
+        figures=request.figures,
+        is_kept=place is not None or request.publish is not None,
+        on_stage=lambda stage: session.progress.begin(stage.value),
+    )
+    report = pipeline.run(tables.messages, tables.streams, journal)
+    if request.publish is not None:
+        session.progress.begin("publish")
+        publish_results(store, request.publish, request.publish_as)
+    return report
+
+
+def _judge_open(session: AuditSession, request: AuditRequest, audit_input: AuditInput, state: KeptMessages) -> Report:
+    """Judge what is not closed in *audit_input*, which is from *state*."""
+
+    def make_pipeline(closed: ClosedPart) -> AuditPipeline:
+        is_small = state.number - closed.messages < SMALL
+        return AuditPipeline(
+            store=TableStore(session.spark, None if is_small else uri_of(f"{session.scratch}/audit")),
+            context=audit_input.context,
+            figures=request.figures,
+            closed=closed,
+            on_stage=lambda stage: session.progress.begin(stage.value),
+        )
+
+    with convert_spark_errors():
+        try:
+            return judge_and_close(state.state, state.closed, audit_input.tables.streams, state.arrivals, make_pipeline)
+        finally:
+            session.spark.catalog.clearCache()
 
 
 @contextmanager
 def _open_spark(address: SparkAddress, messages: int, progress: AuditProgress) -> Iterator[SparkSession]:
     """A session of the size that *messages* need."""
-    with session.open_session(
+    with open_session(
         master=address.master,
         remote=address.remote,
-        conf=session.size_settings(messages) if address.is_here else {},
+        conf=size_settings(messages) if address.is_here else {},
         on_keeping=progress.keeping if address.is_here else None,
     ) as spark:
-        exposure = session.cluster_exposure(address.master or "local", spark.conf.get("spark.authenticate", None))
+        exposure = cluster_exposure(address.master or "local", spark.conf.get("spark.authenticate", None))
         if exposure is not None:
             progress.note(exposure)
         yield spark
 
 
-def _choose_scratch_uri(spark: Any, tables: frames.AuditTables, scratch: Path) -> str | None:
+def _choose_scratch_uri(session: AuditSession, tables: frames.AuditTables) -> str | None:
     """The URI for tables during the audit, None for memory: many rows are better in files."""
-    if not str(spark.conf.get("spark.master", "")).startswith("local"):
+    if not is_local(session.spark):
         return None
     messages = sum(item.messages or 0 for item in tables.streams.select("messages").collect())
-    return uri_of(f"{scratch}/audit") if messages >= SMALL else None
+    return uri_of(f"{session.scratch}/audit") if messages >= SMALL else None

@@ -11,48 +11,26 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from vstream.audit.routes import SEPARATOR, SubjectRoute, parse_route
 from vstream.audit.source.client import api_request, connect
-from vstream.audit.source.values import Access, StreamCut
+from vstream.audit.source.values import Access, StreamCut, StreamRef
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import convert_malformed_errors
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.stream_config import source_name
-from vstream.value_class import value_class
-
-MOST: Final = 500
-"""Maximum number of subjects in the filter of one consumer."""
-
-
-@value_class
-class SubjectSample:
-    """The sampled subjects of each stream."""
-
-    cuts: tuple[StreamCut, ...]
-    """The given cuts, limited to the sampled subjects; cuts without such subjects have nothing to read."""
-    chosen: int
-    total: int
-    """The number of all subjects, as clients see them."""
 
 
 def sample_subjects(
-    cuts: Sequence[StreamCut],
-    streams: Sequence[RenderedStream],
-    access: Mapping[str, Access],
-    *,
-    number: int,
-    chance: random.Random | None = None,
-) -> SubjectSample:
+    cuts: Sequence[StreamCut], streams: Sequence[RenderedStream], access: Mapping[str, Access], *, number: int
+) -> list[StreamCut]:
     """
-    Choose *number* random subjects of each virtual stream in *cuts* of *streams*.
+    *cuts* of *streams*, limited to *number* random subjects of each virtual stream.
 
-    Raises VstreamError if a source's transform of subjects is not understood.
+    Cuts without such subjects have nothing to read. Raises VstreamError if a source's transform is not understood.
     """
-    chance = chance or random.Random()  # noqa: S311 - no secret
-    result: list[StreamCut] = []
-    chosen = total = 0
+    sampled: dict[StreamRef, StreamCut] = {}
     for virtual in dict.fromkeys(cut.stream_ref.virtual for cut in cuts):
         group = [cut for cut in cuts if cut.stream_ref.virtual == virtual]
         routes_of = _routes_by_origin([stream for stream in streams if stream.virtual == virtual])
@@ -61,17 +39,14 @@ def sample_subjects(
         for item in group:
             names[item.stream_ref.stream] = _subjects_by_key(item, routes_of.get(item.stream_ref.stream), access)
         keys = sorted(set().union(*names.values()))
-        picked = set(chance.sample(keys, min(number, len(keys))))
-        chosen, total = chosen + len(picked), total + len(keys)
+        picked = set(random.sample(keys, min(number, len(keys))))
         for entry in group:
             subjects = sorted(
                 subject for key, held in names[entry.stream_ref.stream].items() if key in picked for subject in held
             )
-            result.append(replace(entry, subjects=tuple(subjects), messages=entry.messages if subjects else 0))
-    order = [cut.stream_ref for cut in cuts]
-    return SubjectSample(
-        cuts=tuple(sorted(result, key=lambda item: order.index(item.stream_ref))), chosen=chosen, total=total
-    )
+            messages = entry.messages if subjects else 0
+            sampled[entry.stream_ref] = replace(entry, subjects=tuple(subjects), messages=messages)
+    return [sampled[cut.stream_ref] for cut in cuts]
 
 
 def _routes_by_origin(streams: Sequence[RenderedStream]) -> dict[str, list[SubjectRoute]]:

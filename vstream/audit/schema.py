@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 _TYPES = {
@@ -28,6 +29,8 @@ _TYPES = {
     "boolean": BooleanType(),
     "double": DoubleType(),
     "int": IntegerType(),
+    "binary": BinaryType(),
+    "timestamp": TimestampType(),
 }
 
 
@@ -39,10 +42,6 @@ def make_schema(columns: str, **types: DataType) -> StructType:
         fields.append(StructField(name, {**_TYPES, **types}[kind], nullable=not is_required))
     return StructType(fields)
 
-
-HEADERS = StructField("headers", BinaryType(), nullable=True)
-"""The message's header block as stored, with the `NATS/1.0` line; null without headers."""
-PAYLOAD = StructField("payload", BinaryType(), nullable=False)
 
 MESSAGES = make_schema("""
     virtual string not null, stream string not null, region string not null, role string not null,
@@ -71,7 +70,7 @@ STREAMS = make_schema(
 Columns of `streams`. Every expected stream has a row. *first_seq* to *last_seq* is its content at *cut_at_ns* (its
 server's clock, nanoseconds since 1970): `messages` has everything in that range that was still stored when it was read,
 by *read_at_ns* of the same clock. Beyond it, `messages` has the *arrivals*, which came meanwhile to a stream that removes
-messages for newer ones of their subject, and show what was replaced (`extract.read_since_cuts`). *error* says why a stream could not be read; then the columns before it are null, and `messages`
+messages for newer ones of their subject, and show what was replaced (`extract.read_plan`). *error* says why a stream could not be read; then the columns before it are null, and `messages`
 has no rows of it. *path* says how it was read: `consumer`, `direct` or `capture`. *sources* are the cursors of a stream
 that sources others; *last_seq* in them is null if unknown, as servers before 2.15 do not report it, and 0 if nothing was
 sourced yet.

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from vstream.audit import HINT, java, java_class_cache, load_connect, source
 from vstream.audit import scratch as temporary
+from vstream.audit.daemon_threads import run_beside
 from vstream.audit.java import find_gateway, forget_gateway, use_gateway
 from vstream.audit.request import SMALL
 from vstream.audit.spark_errors import convert_spark_errors
@@ -250,29 +252,17 @@ def _kill_children(before: Sequence[psutil.Process]) -> Sequence[psutil.Process]
     return started
 
 
-@contextmanager
-def _kill_silent_java(log: Path) -> Iterator[None]:
+def _kill_silent_java(log: Path, before: Sequence[psutil.Process], has_started: threading.Event) -> None:
     """
-    Kill a Java process started in the block if it cannot report its port, or has not for a long time.
+    Kill a Java process that is not in *before* if it cannot report its port, or has not for a long time.
 
     PySpark waits for the port as long as Java runs, and Java would run for ever.
     """
-    ended, before = threading.Event(), psutil.Process().children()
     give_up = time.monotonic() + _LAUNCH_SECONDS
-
-    def watch() -> None:
-        while not ended.wait(_INTERVAL):
-            if time.monotonic() > give_up or _CANNOT_SAY in (_log_tail(log) or ""):
-                _kill_children(before)
-                return
-
-    thread = threading.Thread(target=watch, name="spark-launch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    while not has_started.wait(_INTERVAL):
+        if time.monotonic() > give_up or _CANNOT_SAY in (_log_tail(log) or ""):
+            _kill_children(before)
+            return
 
 
 def _kill(process: psutil.Process) -> None:
@@ -291,7 +281,8 @@ def _launch(conf: Any, log: Path) -> None:
         # Spark's own default is whatever `python3` is on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
-        with log.open("wb") as output, _utf8_locale(), _kill_silent_java(log):
+        watch = partial(_kill_silent_java, log, psutil.Process().children())
+        with log.open("wb") as output, _utf8_locale(), run_beside(watch):
             gateway = start(conf=conf, popen_kwargs={"stderr": output, "stdout": output})
     except Exception as error:
         raise NotReachableError(f"Spark did not start: {_log_tail(log) or _one_line(error)}", hint=HINT) from error

@@ -32,7 +32,7 @@ from vstream.audit import (
 from vstream.audit.closed import NOTHING_CLOSED, ClosedPart
 from vstream.audit.context import AuditContext
 from vstream.audit.cut_tables import CutTables, build_cut_tables
-from vstream.audit.daemon_executor import DaemonExecutor
+from vstream.audit.daemon_threads import DaemonExecutor
 from vstream.audit.local_frames import collect_arrow, collect_here, make_table, plain_rows, select_virtuals
 from vstream.audit.report import Report
 from vstream.audit.request import FIGURES, AuditStage
@@ -42,10 +42,6 @@ from vstream.audit.table_store import TableStore
 from vstream.topology.model import Consistency
 from vstream.value_class import value_class
 
-_HOPS = 1_000_000
-"""Delays are measured for at most about so many messages."""
-_NEIGHBOURS = 250_000
-"""Orders are compared for at most about so many messages."""
 _CLOSELY = 500_000
 """Rows of buckets that differ are collected on the driver up to this number."""
 _HERE = 1_000_000
@@ -123,7 +119,7 @@ class AuditPipeline:
         is_short = cut.messages <= min(_SHORT, self.here_up_to)
 
         def normalise_rows() -> DataFrame:
-            rows = normalise.normalise(messages, cut)
+            rows = normalise.make_copies(messages, cut, normalise.collect_origin_facts(messages, cut))
             return collect_here(rows, normalise.COPIES) if is_short else rows
 
         copies = self._run_stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, is_here=is_short)
@@ -152,7 +148,8 @@ class AuditPipeline:
         self.on_stage(AuditStage.RECONCILE)
         started = time.monotonic()
         tracks = reconcile.build_tracks(copies, cut)
-        folded = self._fold_once(copies, cut, tracks, files)
+        is_here = cut.messages <= self.here_up_to
+        folded = one_pass.fold_copies(copies, cut, tracks, files, is_here=is_here, size=self.bucket)
         self._add_seconds(AuditStage.RECONCILE, started)
         buckets = self._run_stage(
             AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, is_here=True
@@ -167,16 +164,6 @@ class AuditPipeline:
             lambda: self._classify_differences(copies, cut, backsteps, folded),
         )
         return buckets, result
-
-    def _fold_once(
-        self, copies: DataFrame, cut: CutTables, tracks: Sequence[reconcile.Track], files: Sequence[str] | None
-    ) -> one_pass.SinglePassResult:
-        """Digests and order from one pass over the rows, made where it is cheapest."""
-        if cut.messages <= self.here_up_to:
-            return one_pass.fold_rows(copies, cut, tracks, size=self.bucket)
-        if one_pass.can_fold_files(files):
-            return one_pass.fold_files(files or (), copies, cut, tracks, size=self.bucket)
-        return one_pass.fold_partitions(copies, cut, tracks, size=self.bucket)
 
     def _run_stage(
         self,
@@ -284,7 +271,7 @@ class AuditPipeline:
             return contested, keep("conflicts", conflicts, keys.CONFLICTS)
 
         def measure_delays() -> _DelayTables:
-            hops = _measure_hops(copies if self.context.windows else select_virtuals(copies, may_be_early), cut)
+            hops = delays.measure_hops(copies if self.context.windows else select_virtuals(copies, may_be_early), cut)
             if is_whole or self.context.windows:
                 hops = self.store.keep("hops", hops, delays.HOPS)
             if not is_whole:
@@ -304,7 +291,7 @@ class AuditPipeline:
             conflicts=conflicts,
             twins=defer_table("twins", partial(keys.find_shared_ids, copies, cut), keys.TWINS),
             delays=delay_tables,
-            pairs=defer_table("pairs", partial(_compare_orders, copies, cut), delays.PAIRS) if is_whole else None,
+            pairs=defer_table("pairs", partial(delays.compare_orders, copies, cut), delays.PAIRS) if is_whole else None,
             broken=broken,
             answers=answers,
         )
@@ -330,52 +317,24 @@ class AuditPipeline:
         broken = _get(tables.broken)
         disputes = keys.find_disputes(copies, cut, buckets, contested)
         recovery = delays.measure_recovery(hops, differences, cut, windows) if windows else None
-
-        def select(
-            whole: DataFrame | None, measure: Callable[[DataFrame], DataFrame]
-        ) -> Callable[[Collection[str] | None], DataFrame]:
-            if whole is not None:
-                return partial(select_virtuals, whole)
-            return lambda virtuals: measure(select_virtuals(copies, virtuals))
-
         evidence = judge.Evidence(
             cut=cut,
+            copies=copies,
             buckets=buckets,
             differences=differences if broken is None else differences.unionByName(broken),
             disputes=keep("disputes", disputes, keys.DISPUTES),
             conflicts=conflicts,
             twins=tables.twins(),
             early=early,
-            delays=select(all_delays, lambda rows: delays.summarize_delays(_measure_hops(rows, cut))),
-            pairs=select(_get(tables.pairs), partial(_compare_orders, cut=cut)),
+            delays=all_delays,
+            pairs=_get(tables.pairs),
             settling=None if recovery is None else keep("settling", recovery, delays.SETTLING),
             answers=_get(tables.answers),
         )
-        report = judge.judge(
-            evidence,
-            self.context.subject,
-            virtuals=tuple(self.context.models),
-            unfinished=self.context.unfinished,
-            one_in=_one_in(_HOPS, cut),
-            stretch=self.context.stretch,
-            figures=self.figures,
-        )
+        report = judge.judge(evidence, self.context, self.figures)
         self.seconds[AuditStage.JUDGE.value] = time.monotonic() - started
         return replace(report, seconds=self.seconds)
 
 
 def _get(table: _GetTable | None) -> DataFrame | None:
     return None if table is None else table()
-
-
-def _measure_hops(copies: DataFrame, cut: CutTables) -> DataFrame:
-    return delays.measure_hops(copies, cut, one_in=_one_in(_HOPS, cut))
-
-
-def _compare_orders(copies: DataFrame, cut: CutTables) -> DataFrame:
-    return delays.compare_orders(copies, one_in=_one_in(_NEIGHBOURS, cut))
-
-
-def _one_in(most: int, cut: CutTables) -> int:
-    """The N of "one message in N" that gives about *most* messages."""
-    return max(1, cut.messages // most)

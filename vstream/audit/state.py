@@ -16,6 +16,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -25,12 +26,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from vstream.audit.closed import ClosedPart, ClosedVirtual, Key, RemovedMessages, carry_over
+from vstream.audit.extract import ExtractPlan
+from vstream.audit.frames import read_live_messages
 from vstream.audit.local_frames import make_table
 from vstream.audit.request import uri_of
-from vstream.audit.schema import MESSAGES
-from vstream.audit.source.datasource import narrow_cut
-from vstream.audit.source.pushdown import Bounds
-from vstream.audit.source.values import Access, StreamCut
+from vstream.audit.schema import MESSAGES, make_schema
+from vstream.audit.source.values import StreamCut
 from vstream.errors import VstreamError
 from vstream.files import write_private
 from vstream.value_class import value_class
@@ -43,9 +44,9 @@ _KEY: Final = ("virtual", "stream")
 _MERGED: Final = 2
 """An older part is merged with newer ones unless it has so many times their rows, so each row is rarely rewritten."""
 _FILE_ROWS: Final = 2_000_000
-_ANCHORS: Final = StructType([*(MESSAGES[name] for name in _KEY), StructField("anchor", LongType())])
-_RANGES: Final = StructType(
-    [*(MESSAGES[name] for name in _KEY), *(StructField(name, LongType()) for name in (_PART, "least", "greatest"))]
+_ANCHORS: Final = make_schema("virtual string not null, stream string not null, anchor bigint")
+_RANGES: Final = make_schema(
+    "virtual string not null, stream string not null, part bigint, least bigint, greatest bigint"
 )
 
 
@@ -71,6 +72,11 @@ class StreamPosition:
     last: tuple[int, int, int] | None
     """Sequence, time and digest of the last message that was read."""
     ranges: tuple[PartRange, ...]
+
+    @property
+    def key(self) -> Key:
+        """The virtual stream, and the stream."""
+        return self.virtual, self.stream
 
     def is_of(self, cut: StreamCut) -> bool:
         """Whether *cut* can be of the same stream, with messages added at the end or removed at the beginning."""
@@ -112,6 +118,14 @@ class StateAdvance(NamedTuple):
     closed: ClosedPart
 
 
+class _FreshMessages(NamedTuple):
+    """What was read of servers: how far streams are read now, how many messages came, and the part with them, if any."""
+
+    positions: dict[Key, StreamPosition]
+    new: int
+    parts: Sequence[MessagePart]
+
+
 _SHAPE = TypeAdapter(StateManifest)
 
 
@@ -129,6 +143,10 @@ class AuditState:
         self._manifest = StateManifest(format=2, topology=topology)
         self._shown: list[StreamPosition] = []
 
+    def read(self, plan: ExtractPlan) -> StateAdvance:
+        """Read the new messages of *plan* from servers, as `advance` does."""
+        return self.advance(plan.cuts, partial(read_live_messages, self._spark, access=plan.access))
+
     def advance(self, cuts: Sequence[StreamCut], read: ReadMessages) -> StateAdvance:
         """
         Read the new messages of *cuts* with *read*, keep them, and return all messages of the streams.
@@ -137,52 +155,32 @@ class AuditState:
         """
         manifest = self._load(cuts)
         self._remove_unlisted(manifest)
-        before = {(position.virtual, position.stream): position for position in manifest.streams}
+        before = {position.key: position for position in manifest.streams}
         readable = {_key(cut): cut for cut in cuts if cut.error is None}
         same = {key: item for key, item in before.items() if key in readable and item.is_of(readable[key])}
         removed = self._find_removed(same, readable, manifest)
-        idle: dict[Key, StreamPosition] = {}
-        longer: dict[Key, StreamPosition] = {}
-        for key, position in same.items():
-            cut, messages = readable[key], position.messages - (removed[key].number if key in removed else 0)
-            entry = replace(position, first_seq=cut.first_seq, messages=messages)
-            if cut.last_ts is not None and (entry.last_seq, entry.last_ts) == (cut.last_seq, cut.last_ts):
-                if messages == cut.messages:
-                    idle[key] = entry
-            elif entry.last is not None and messages <= cut.messages:
-                longer[key] = entry
-        positions = {_key(cut): before[_key(cut)] for cut in cuts if _key(cut) in before} | idle
-        parts, reread, new = list(manifest.parts), [], 0
-        unread = {key: cut for key, cut in readable.items() if key not in idle}
-        continued = set(idle)
+        idle, longer = _divide_positions(same, readable, removed)
+        number = max((part.number for part in manifest.parts), default=0) + 1
+        fresh = self._read_part(number, {key: cut for key, cut in readable.items() if key not in idle}, longer, read)
+        positions = {key: before[key] for key in map(_key, cuts) if key in before} | idle | fresh.positions
+        continued = idle.keys() | (fresh.positions.keys() & longer.keys())
         # Those that turn out to be others than they were are read again, as a whole.
-        for existing in (longer, dict[Key, StreamPosition]()):
-            number = max((part.number for part in parts), default=0) + 1
-            rows = self._read(
-                number, [_narrow_after(cut, existing.get(key)) for key, cut in unread.items()], read, parts
-            )
-            new += sum(row.new for row in rows.values())
-            for key, cut in tuple(unread.items()):
-                if key in existing:
-                    grown = _extend_position(existing[key], cut, rows.get(key), number)
-                else:
-                    grown = _begin_position(cut, rows.get(key), number)
-                    reread += [cut.stream_ref.stream] if key in before and before[key].messages else []
-                if grown is not None:
-                    positions[key] = grown
-                    del unread[key]
-                    continued |= {key} & existing.keys()
+        again = self._read_part(number + 1, {key: readable[key] for key in longer.keys() - continued}, {}, read)
+        positions |= again.positions
+        reread = [key[1] for key in readable.keys() - continued if key in before and before[key].messages]
         closed = tuple(carry_over(manifest.closed, cuts, continued, removed))
-        merged, parts = self._merge(list(positions.values()), parts)
-        self._shown = [position for position in merged if (position.virtual, position.stream) in readable]
+        merged, parts = self._merge(list(positions.values()), [*manifest.parts, *fresh.parts, *again.parts])
+        self._shown = [position for position in merged if position.key in readable]
         self._save(replace(manifest, parts=tuple(parts), streams=tuple(merged), closed=closed))
-        return StateAdvance(self._rows(self._shown, parts), new, tuple(sorted(reread)), ClosedPart(closed))
+        return StateAdvance(
+            self._rows(self._shown, parts), fresh.new + again.new, tuple(sorted(reread)), ClosedPart(closed)
+        )
 
     def read_open(self, closed: ClosedPart) -> DataFrame:
         """All messages but those of *closed*, of which those are left in that stand behind open ones."""
         positions = []
         for position in self._shown:
-            stream = closed.streams.get((position.virtual, position.stream))
+            stream = closed.streams.get(position.key)
             first = position.first_seq if stream is None else max(position.first_seq, stream.last_seq + 1)
             positions.append(replace(position, first_seq=first))
         return self._rows(positions, self._manifest.parts)
@@ -191,7 +189,7 @@ class AuditState:
         """Every message of *closed* from some streams that have it."""
         positions = []
         for position in self._shown:
-            last = closed.complete_ends.get((position.virtual, position.stream))
+            last = closed.complete_ends.get(position.key)
             if last is not None:
                 positions.append(replace(position, ranges=_clip(position.ranges, last=last)))
         return self._rows(positions, self._manifest.parts)
@@ -215,7 +213,7 @@ class AuditState:
             raise self._refusal(f"has a {MANIFEST} that is damaged, or of another version") from error
         if manifest.topology != self._topology:
             raise self._refusal(f"is of `{manifest.topology}`, not of `{self._topology}`")
-        created = {(position.virtual, position.stream): position.created for position in manifest.streams}
+        created = {position.key: position.created for position in manifest.streams}
         both = [cut for cut in cuts if cut.error is None and _key(cut) in created]
         if both and all(created[_key(cut)] != cut.created for cut in both):
             raise self._refusal(f"is of other servers, or all its {len(both)} streams were made again")
@@ -262,15 +260,27 @@ class AuditState:
             )
         return removed
 
-    def _read(
-        self, number: int, cuts: Sequence[StreamCut], read: ReadMessages, parts: list[MessagePart]
-    ) -> dict[Key, Any]:
-        """Write the messages of *cuts* as a new part of *parts*. Returns its rows by stream, if there are any."""
-        if not any(cut.is_readable for cut in cuts):
-            return {}
-        place = uri_of(str(self._place(number)))
-        read(cuts).select(*MESSAGES.names).write.mode("overwrite").parquet(place)
-        rows = self._spark.read.schema(MESSAGES).parquet(place)
+    def _read_part(
+        self, number: int, cuts: Mapping[Key, StreamCut], existing: Mapping[Key, StreamPosition], read: ReadMessages
+    ) -> _FreshMessages:
+        """Read *cuts* into a new part, from the last message of their *existing* positions on, or from the first one."""
+        narrow = [_narrow_after(cut, existing.get(key)) for key, cut in cuts.items()]
+        rows: dict[Key, Any] = {}
+        if any(cut.is_readable for cut in narrow):
+            read(narrow).select(*MESSAGES.names).write.mode("overwrite").parquet(uri_of(str(self._place(number))))
+            rows = self._summarize_part(number, narrow)
+        positions = {}
+        for key, cut in cuts.items():
+            if key not in existing:
+                positions[key] = _begin_position(cut, rows.get(key), number)
+            elif (extended := _extend_position(existing[key], cut, rows.get(key), number)) is not None:
+                positions[key] = extended
+        new = sum(row.new for row in rows.values())
+        return _FreshMessages(positions, new, [self._complete_part(number, new)] if rows else [])
+
+    def _summarize_part(self, number: int, cuts: Sequence[StreamCut]) -> dict[Key, Any]:
+        """By stream: what the part *number* has of it, and the message at the beginning of its cut."""
+        rows = self._spark.read.schema(MESSAGES).parquet(uri_of(str(self._place(number))))
         anchors = make_table(self._spark, [(*_key(cut), cut.first_seq) for cut in cuts], _ANCHORS)
         facts = F.struct("seq", "time_ns", "digest")
         summary = (
@@ -284,7 +294,6 @@ class AuditState:
             )
             .collect()
         )
-        parts.append(self._complete_part(number, sum(row.new for row in summary)))
         return {(row.virtual, row.stream): row for row in summary}
 
     def _complete_part(self, number: int, rows: int) -> MessagePart:
@@ -335,7 +344,7 @@ class AuditState:
         ranges = []
         for position in positions:
             for item in _clip(position.ranges, first=position.first_seq):
-                ranges.append((position.virtual, position.stream, *item))
+                ranges.append((*position.key, *item))
         listed = {part for _, _, part, _, _ in ranges}
         places = [uri_of(str(self._place(part.number))) for part in parts if part.number in listed]
         if not places:
@@ -353,11 +362,31 @@ def _key(cut: StreamCut) -> Key:
     return cut.stream_ref.virtual, cut.stream_ref.stream
 
 
+def _divide_positions(
+    same: Mapping[Key, StreamPosition], cuts: Mapping[Key, StreamCut], removed: Mapping[Key, RemovedMessages]
+) -> tuple[dict[Key, StreamPosition], dict[Key, StreamPosition]]:
+    """
+    The positions of streams that have nothing new, and of those that have more, each without what was *removed*.
+
+    Of other streams in *same*, messages are gone that were not before the first one.
+    """
+    idle, longer = {}, {}
+    for key, position in same.items():
+        cut, messages = cuts[key], position.messages - (removed[key].number if key in removed else 0)
+        remaining = replace(position, first_seq=cut.first_seq, messages=messages)
+        if cut.last_ts is not None and (position.last_seq, position.last_ts) == (cut.last_seq, cut.last_ts):
+            if messages == cut.messages:
+                idle[key] = remaining
+        elif position.last is not None and messages <= cut.messages:
+            longer[key] = remaining
+    return idle, longer
+
+
 def _narrow_after(cut: StreamCut, position: StreamPosition | None) -> StreamCut:
     """The part of *cut* to read: from the last kept message on, which shows whether the stream is the same."""
     if position is None or position.last is None:
         return cut
-    return narrow_cut(cut, Access(), Bounds(first=position.last[0]))
+    return cut.clip(first=position.last[0])
 
 
 def _begin_position(cut: StreamCut, row: Any, part: int) -> StreamPosition:

@@ -8,25 +8,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from vstream.audit import load_audit, require_spark
+from vstream.audit import open_rounds, require_spark, run_audit
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import (
     FIGURES,
     AuditedServers,
     AuditRequest,
+    AuditSource,
     AuditStage,
     SparkAddress,
     SparkEndedError,
     TargetKind,
+    check_holds_tables,
     check_no_move,
     check_tables_directory,
     reserve_outputs,
     uri_of,
 )
+from vstream.capture.store import Capture
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals
 from vstream.cli.exit_codes import NO, UNKNOWN
@@ -42,9 +45,6 @@ from vstream.render.pipeline import render_streams
 from vstream.servers.find_servers import endpoints_as_user, use_servers
 from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.units import parse_duration
-
-if TYPE_CHECKING:
-    from vstream.audit.run import AuditTarget
 
 _ROUND_SECONDS = 10.0
 """Minimum time from the start of one round of --follow to that of the next."""
@@ -160,12 +160,13 @@ def command(
     if request.state is not None:
         _check_state(target, request, spark_at)
     require_spark()
-    audit_target = open_target(target, request, templates=templates, lab=lab)
+    source = find_source(target, request, templates=templates, lab=lab)
     if follow:
-        _follow(audit_target, request, printer)
+        assert isinstance(source, AuditedServers)
+        _follow(source, request, printer)
     else:
         with _open_outputs(request, html) as (progress, _):
-            report = load_audit().run_audit(audit_target, spark_at, progress)
+            report = run_audit(request, source, spark_at, progress)
         printer.show_and_exit(report)
 
 
@@ -241,12 +242,12 @@ def _open_outputs(request: AuditRequest, html: Path | None) -> Iterator[tuple[St
         yield progress, is_interrupted
 
 
-def _follow(audit_target: AuditTarget, request: AuditRequest, printer: _Printer) -> None:
+def _follow(servers: AuditedServers, request: AuditRequest, printer: _Printer) -> None:
     """Audit a round every few seconds until interrupted."""
     rounds = RoundPrinter()
     with (
         _open_outputs(request, printer.html) as (progress, is_interrupted),
-        load_audit().open_rounds(audit_target, progress) as run_round,
+        open_rounds(request, servers, progress) as run_round,
     ):
         progress.end()
         while True:
@@ -276,9 +277,9 @@ def _parse_since(text: str | None) -> int | None:
     return length
 
 
-def open_target(
+def find_source(
     target: str, request: AuditRequest, *, templates: Path | None = None, lab: str | None = None
-) -> AuditTarget:
+) -> AuditSource:
     """What *target* is. Raises VstreamError if it cannot be audited, BadParameter for options that do not apply."""
     kind = TargetKind.of(target)
     if kind is not TargetKind.TOPOLOGY:
@@ -290,12 +291,15 @@ def open_target(
     if request.tables is not None:
         check_tables_directory(request.tables)
     if kind is TargetKind.TOPOLOGY:
-        return load_audit().open_target(request, _find_servers(Path(target), request, templates, lab))
+        return _find_servers(Path(target), request, templates, lab)
     if kind is TargetKind.CAPTURE:
-        return load_audit().open_target(request, Path(target))
+        capture = Capture(Path(target))
+        capture.manifest()  # which raises an error before anything is begun
+        return capture
     replaced = "it would replace the audit with a subset of its streams: choose another directory"
     options.refuse_options(replaced, {"--tables": request.streams and request.tables == uri_of(target)})
-    return load_audit().open_target(request, target)
+    check_holds_tables(target)
+    return uri_of(target)
 
 
 def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:

@@ -22,9 +22,10 @@ from tests.support.worlds.judging import Verdict
 from tests.support.worlds.settings import REGIONS, SETTINGS, Setting, Version, write_topology
 from tests.support.worlds.tampering import BY_NAME, KINDS, Kind
 from tests.support.worlds.world import World
-from vstream.audit.request import AuditProgress, AuditRequest
+from vstream.audit.request import AuditProgress, AuditRequest, SparkAddress
+from vstream.audit.run import AuditSession, audit_target, open_target
 from vstream.audit.scratch import scratch_directory
-from vstream.cli.audit import open_target
+from vstream.cli.audit import find_source
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_endpoints
 from vstream.lint.parse_topology import parse_topology
@@ -156,21 +157,10 @@ class WorldsLab:
 
     def audit(self, spark: SparkSession) -> dict[str, Any]:
         """What the command prints, without a Spark of its own."""
-        audit_target = open_target(str(self.file), AuditRequest())
-        with scratch_directory() as scratch, closing(audit_target.begin_reading(scratch)) as reading:
-            return audit_target.audit(spark, scratch, _Silence(), reading).as_dict()
-
-
-class _Silence(AuditProgress):
-    """Nobody is told how far an audit is."""
-
-    def begin(self, stage: str) -> None: ...
-
-    def tasks(self, progress: Any) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def keeping(self, file: Path) -> None: ...
+        target = open_target(AuditRequest(), find_source(str(self.file), AuditRequest()))
+        with scratch_directory() as scratch, closing(target.begin_reading(scratch, SparkAddress())) as begun:
+            session = AuditSession(spark=spark, scratch=scratch, progress=AuditProgress())
+            return audit_target(target, session, begun).as_dict()
 
 
 @contextmanager

@@ -23,6 +23,7 @@ _SHIPPED = (
     "formatting.py",
     "credentials.py",
     "audit/__init__.py",
+    "audit/schema.py",
     "capture/__init__.py",
     "capture/digest.py",
     "jetstream/__init__.py",

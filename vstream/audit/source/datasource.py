@@ -9,8 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from vstream.audit.source import bydirect, stream_cuts
-from vstream.audit.source.client import Client, connect
+from vstream.audit.source import stream_cuts
 from vstream.audit.source.following import JetStreamStreamReader
 from vstream.audit.source.options import (
     Options,
@@ -22,15 +21,13 @@ from vstream.audit.source.options import (
 from vstream.audit.source.pushdown import Bounds, push_filters
 from vstream.audit.source.reading import read_ranges
 from vstream.audit.source.spark_types import COLUMNS, ReadPartition, find_columns, make_arrow_schema
-from vstream.audit.source.values import CONSUMER, Access, StreamCut, StreamRef, group_tasks, split_tasks
+from vstream.audit.source.values import Access, StreamCut, StreamRef, group_tasks, split_tasks
 from vstream.audit.source.writing import JetStreamStreamWriter, JetStreamWriter
-from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.errors import VstreamError
 
 NAME = "jetstream"
 _OPTIONS = "jetstream.options"
 """Key in the metadata of the first column: the options of a table in Spark's catalog."""
-_CLOCKS = 5 * 10**9
-"""Nanoseconds by which the clocks of successive leaders of a stream may differ."""
 
 
 class JetStreamDataSource(DataSource):
@@ -92,7 +89,7 @@ class JetStreamReader(DataSourceReader):
         options = self._options
         access = {item.region: options.access for item in options.stream_ref}
         whole = take_readable(options.stream_ref, options.access, options.read_by)
-        cuts = [narrow_cut(item, options.access, self._bounds) for item in whole]
+        cuts = [_ask_for_part(item, options.access, self._bounds) for item in whole]
         result = split_tasks(cuts, access, rows=options.rows_per_task, subjects=self._bounds.subjects)
         return [ReadPartition(group) for group in group_tasks(result, rows=options.rows_per_task)]
 
@@ -136,37 +133,10 @@ def take_readable(streams: Sequence[StreamRef], access: Access, path: str | None
     return cuts
 
 
-def narrow_cut(cut: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
-    """*cut* narrowed to *bounds*; it has nothing to read if nothing is left."""
-    if (bounds.streams is not None and cut.stream_ref.stream not in bounds.streams) or (
-        bounds.regions is not None and cut.stream_ref.region not in bounds.regions
-    ):
+def _ask_for_part(cut: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
+    """The part of *cut* within *bounds*; it has nothing to read if nothing is left."""
+    is_out = bounds.streams is not None and cut.stream_ref.stream not in bounds.streams
+    if is_out or (bounds.regions is not None and cut.stream_ref.region not in bounds.regions):
         return replace(cut, messages=0)
-    first = max(cut.first_seq, bounds.first or 0)
-    last = cut.last_seq if bounds.last is None else min(cut.last_seq, bounds.last)
-    if cut.is_readable and (bounds.since_ns is not None or bounds.until_ns is not None):
-        with connect(access) as client:
-            if bounds.since_ns is not None:
-                first = max(first, _find_sequence_at(client, access, cut, max(0, bounds.since_ns - _CLOCKS)))
-            if bounds.until_ns is not None:
-                last = min(last, _find_sequence_at(client, access, cut, max(0, bounds.until_ns + 1 + _CLOCKS)) - 1)
-    span, whole = last - first + 1, cut.last_seq - cut.first_seq + 1
-    if span <= 0 or not cut.is_readable:
-        return replace(cut, messages=0)
-    # A guess: it decides on the number of tasks and nothing else.
-    part = min(cut.messages, span) if span < whole else cut.messages
-    return replace(cut, first_seq=first, last_seq=last, messages=part, bytes=max(1, cut.bytes * part // cut.messages))
-
-
-def _find_sequence_at(client: Client, access: Access, stream_cut: StreamCut, moment_ns: int) -> int:
-    """Like `find_sequence_by_consumer`, without a consumer where no meta leader creates one."""
-    if stream_cut.path == CONSUMER:
-        try:
-            return stream_cuts.find_sequence_by_consumer(
-                client, access.with_prefix_of(stream_cut.stream_ref.stream), stream_cut.stream_ref.name, moment_ns
-            )
-        except (NotReachableError, ServerError):
-            # The meta leader may be gone since the cut, in a region that has just been cut off.
-            if not stream_cut.has_batches:
-                raise
-    return bydirect.find_sequence_at(client, access, stream_cut, moment_ns)
+    clipped = cut.clip(first=bounds.first, last=bounds.last)
+    return stream_cuts.ask_for_period(clipped, access, since_ns=bounds.since_ns, until_ns=bounds.until_ns)

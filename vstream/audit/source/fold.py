@@ -16,7 +16,8 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.types import LongType, StructField, StructType
+
+from vstream.audit.schema import make_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -115,17 +116,10 @@ COLUMNS: Final = ("track", "seq", "origin_seq", "digest", "key", "sent_subject")
 _SEGMENT: Final = ("seq", "least", "last_seq", "greatest")
 DIGESTS: Final = ("copies", "payloads", "keys", "subjects", "with_subject")
 """The columns of `reconcile.BUCKETS` that are sums: those of several files can be added."""
-FOLDED: Final = StructType(
-    [
-        StructField("track", LongType(), nullable=False),
-        StructField("bucket", LongType(), nullable=True),
-        *(StructField(name, LongType(), nullable=True) for name in DIGESTS),
-        StructField("least", LongType(), nullable=True),
-        StructField("greatest", LongType(), nullable=True),
-        StructField("seq", LongType(), nullable=True),
-        StructField("last_seq", LongType(), nullable=True),
-    ]
-)
+FOLDED: Final = make_schema("""
+    track bigint not null, bucket bigint, copies bigint, payloads bigint, keys bigint, subjects bigint,
+    with_subject bigint, least bigint, greatest bigint, seq bigint, last_seq bigint
+""")
 """
 Columns of FOLDED. Rows with a *bucket* are digests, as in `reconcile.BUCKETS`; *least* and *greatest* are null
 if a track has no origin. Rows without a bucket are segments: adjacent rows of a track in a file with

@@ -8,36 +8,23 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructField, StructType
 
+from vstream.audit.schema import make_schema
 from vstream.audit.source.values import ReadTask
 from vstream.errors import VstreamError
 
-COLUMNS = StructType(
-    [
-        StructField("stream", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("seq", LongType(), nullable=False),
-        StructField("time", TimestampType(), nullable=False),
-        StructField("time_ns", LongType(), nullable=False),
-        StructField("subject", StringType(), nullable=False),
-        StructField("msg_id", StringType(), nullable=True),
-        StructField("source", StringType(), nullable=True),
-        StructField("size", IntegerType(), nullable=False),
-        StructField("digest", LongType(), nullable=False),
-    ]
-)
+COLUMNS = make_schema("""
+    stream string not null, region string not null, seq bigint not null, time timestamp not null,
+    time_ns bigint not null, subject string not null, msg_id string, source string, size int not null,
+    digest bigint not null
+""")
 """The default columns."""
-MORE_COLUMNS = [
-    StructField("headers", BinaryType(), nullable=True),
-    StructField("payload", BinaryType(), nullable=False),
-    StructField("ttl", StringType(), nullable=True),
-    StructField("rollup", StringType(), nullable=True),
-    StructField("virtual", StringType(), nullable=False),
-    StructField("role", StringType(), nullable=False),
-]
+MORE_COLUMNS = make_schema("""
+    headers binary, payload binary not null, ttl string, rollup string, virtual string not null, role string not null
+""")
 """Columns that are read only on request."""
-_KNOWN = {column.name: column for column in [*COLUMNS.fields, *MORE_COLUMNS]}
+_KNOWN = {column.name: column for column in [*COLUMNS.fields, *MORE_COLUMNS.fields]}
 
 
 @dataclass(slots=True)

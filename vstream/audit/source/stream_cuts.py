@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
+from vstream.audit.source import bydirect
 from vstream.audit.source.client import Client, api_request, connect, parse_api_answer
 from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, Access, SourceCursor, StreamCut, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
@@ -28,6 +29,8 @@ _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "first_s
 _FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _BATCHES_SINCE = (2, 11)
 _SKEW = timedelta(seconds=1)
+_CLOCKS = 5 * 10**9
+"""Nanoseconds by which the clocks of successive leaders of a stream may differ."""
 
 
 def take_cuts(
@@ -199,6 +202,35 @@ def _last_sourced(source: Mapping[str, Any], version: str) -> int | None:
         return int(source["seq"])
     minor = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     return 0 if minor >= (2, 15) else None
+
+
+def ask_for_period(
+    cut: StreamCut, access: Access, *, since_ns: int | None = None, until_ns: int | None = None
+) -> StreamCut:
+    """The part of *cut* that its server stored from *since_ns* to *until_ns*, in nanoseconds since 1970, or a bit more."""
+    if not cut.is_readable or (since_ns is None and until_ns is None):
+        return cut
+    first = last = None
+    with connect(access) as client:
+        if since_ns is not None:
+            first = _find_sequence_at(client, access, cut, max(0, since_ns - _CLOCKS))
+        if until_ns is not None:
+            last = _find_sequence_at(client, access, cut, max(0, until_ns + 1 + _CLOCKS)) - 1
+    return cut.clip(first=first, last=last)
+
+
+def _find_sequence_at(client: Client, access: Access, cut: StreamCut, moment_ns: int) -> int:
+    """Like `find_sequence_by_consumer`, without a consumer where no meta leader creates one."""
+    if cut.path == CONSUMER:
+        try:
+            return find_sequence_by_consumer(
+                client, access.with_prefix_of(cut.stream_ref.stream), cut.stream_ref.name, moment_ns
+            )
+        except (NotReachableError, ServerError):
+            # The meta leader may be gone since the cut, in a region that has just been cut off.
+            if not cut.has_batches:
+                raise
+    return bydirect.find_sequence_at(client, access, cut, moment_ns)
 
 
 def find_sequence_by_consumer(client: Client, access: Access, stream: str, moment_ns: int) -> int:

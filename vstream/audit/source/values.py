@@ -131,6 +131,18 @@ class StreamCut:
         """Whether there is anything to read, and a path to read it."""
         return self.error is None and self.messages > 0 and self.last_seq >= self.first_seq
 
+    def clip(self, *, first: int | None = None, last: int | None = None) -> StreamCut:
+        """The part of it from the sequence *first* to *last*; it has nothing to read if nothing is left."""
+        first = self.first_seq if first is None else max(self.first_seq, first)
+        last = self.last_seq if last is None else min(self.last_seq, last)
+        span, whole = last - first + 1, self.last_seq - self.first_seq + 1
+        if span <= 0 or not self.is_readable:
+            return replace(self, messages=0)
+        # A guess: it decides on the number of tasks and nothing else.
+        part = min(self.messages, span) if span < whole else self.messages
+        size = max(1, self.bytes * part // self.messages)
+        return replace(self, first_seq=first, last_seq=last, messages=part, bytes=size)
+
 
 @value_class
 class ReadTask:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from vstream.audit.codes import ALL, Count
 from vstream.audit.report import AuditVerdict, MessageFinding, ReaderRoute, Recovery, Report
+from vstream.audit.request import AuditProgress
 from vstream.cli.views import console
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.progress import progress_bar
@@ -54,7 +55,7 @@ _MS = 1e6
 _S = 1e9
 
 
-class StageProgress:
+class StageProgress(AuditProgress):
     """Shows the current stage and its progress: as a bar on a terminal, otherwise as a line for each stage."""
 
     def __init__(self, bar: Bar) -> None:

@@ -1,12 +1,13 @@
-"""A thread pool that does not delay the exit of the process: a silent server can block a thread for minutes."""
+"""Threads that do not delay the exit of the process: a silent server can block one for minutes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
@@ -54,3 +55,16 @@ class DaemonExecutor(Executor):
                 future.set_exception(error)
             else:
                 future.set_result(result)
+
+
+@contextmanager
+def run_beside(work: Callable[[Event], None]) -> Iterator[None]:
+    """Run *work* in a thread while the block runs. At the end of the block its argument is set, and it should end."""
+    is_over = Event()
+    thread = Thread(target=work, args=[is_over], daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
