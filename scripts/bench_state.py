@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import bench_goals
 from bench_extract import fill, measure_work, server, texts
 
+from vstream.audit.audit_tables import read_live_messages
 from vstream.audit.closed import ClosedPart
 from vstream.audit.closing import judge_and_close
 from vstream.audit.context import AuditContext
 from vstream.audit.extract import stream_row
-from vstream.audit.frames import read_live_messages
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.session import open_session

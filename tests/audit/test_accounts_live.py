@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tests.support.command import vstream
 from tests.support.labs import processes_in
 from tests.support.night import with_night
-from vstream.audit import frames
+from vstream.audit import audit_tables
 from vstream.audit.context import AuditContext
 from vstream.audit.extract import plan_extraction
 from vstream.audit.report import AuditVerdict, Report
@@ -134,7 +134,7 @@ def audit_streams(spark: SparkSession, file: Path, scratch: Path, **how: Any) ->
     topology = parse_topology(file.read_bytes(), file.name).require()
     streams = render_bundle(topology, addresses=list_addresses("audited")).streams
     scratch.mkdir()
-    frames_ = frames.extract_tables(
+    frames_ = audit_tables.extract_tables(
         spark, plan_extraction(streams, list_endpoints("audited", AUDIT_USER), scratch, **how), scratch
     )
     models = {stream.name: stream.consistency.value for stream in topology.streams}

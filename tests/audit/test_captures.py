@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit import keys
+from vstream.audit.audit_tables import read_tables, to_spark, write_tables
 from vstream.audit.classify import DIFFERENCES
 from vstream.audit.client_journal import JOURNAL, make_journal_table
 from vstream.audit.context import AuditContext, read_context, save_context
 from vstream.audit.extract import ExtractedTables
-from vstream.audit.frames import read_tables, to_spark, write_tables
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.local_frames import make_table
 from vstream.audit.normalise import COPIES

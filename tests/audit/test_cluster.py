@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from tests.support.spark_cluster import Cluster, cluster
-from vstream.audit import frames
+from vstream.audit import audit_tables
 from vstream.audit.context import AuditContext
 from vstream.audit.extract import plan_extraction
 from vstream.audit.session import SMALL_SETTINGS
@@ -71,12 +71,12 @@ def extract_tables(spark: SparkSession, url: str, scratch: Path, tables: str) ->
         for region in REGIONS
     ]
     extraction = plan_extraction(streams, dict.fromkeys(REGIONS, Endpoint(urls=(url,))), scratch)
-    frames.extract_tables(spark, extraction, scratch, tables)
+    audit_tables.extract_tables(spark, extraction, scratch, tables)
 
 
 def judge_tables(spark: SparkSession, tables: str) -> dict[str, Any]:
     """All later stages, from the tables of the first to the report, without what differs each time."""
-    read = frames.read_tables(spark, tables)
+    read = audit_tables.read_tables(spark, tables)
     report = AuditPipeline(store=TableStore(spark, tables), context=AuditContext(subject="test")).run(
         read.messages, read.streams
     )

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tests.support.captures import Shape, clean
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
-from vstream.audit import extract, follow, frames
+from vstream.audit import audit_tables, extract, follow
 from vstream.audit.context import AuditContext
 from vstream.audit.cut_tables import SKEW_NS, build_cut_tables
 from vstream.audit.follow import Follower
@@ -93,7 +93,7 @@ def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
 
 
 def audit_server(spark: SparkSession, server: JetStreamServer, scratch: Path, **how: Any) -> Report:
-    frames_ = frames.extract_tables(
+    frames_ = audit_tables.extract_tables(
         spark, extract.plan_extraction(streams(), endpoints(server), scratch, **how), scratch
     )
     context = AuditContext(
@@ -209,13 +209,13 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
     _wait_until(server, "aged", "r", "first_seq", 2 * MESSAGES_EACH + 1)
     _wait_until(server, "passed", "w", "first_seq", MESSAGES_EACH + 1)
     uri = uri_of(f"{tmp_path}/tables")
-    tables = frames.extract_tables(spark, extraction, tmp_path, uri)
+    tables = audit_tables.extract_tables(spark, extraction, tmp_path, uri)
     messages = sorted(tables.messages.collect())
-    cached = extract.read_plan(extraction, frames.ExecutorMemory(spark=spark, scratch=tmp_path))
+    cached = extract.read_plan(extraction, audit_tables.ExecutorMemory(spark=spark, scratch=tmp_path))
     for same_messages in (
-        frames.to_spark(spark, extract.extract(extraction)).messages,
-        frames.extract_tables(spark, extraction, tmp_path).messages,
-        frames.add_arrivals(cached.messages, cached.arrivals),
+        audit_tables.to_spark(spark, extract.extract(extraction)).messages,
+        audit_tables.extract_tables(spark, extraction, tmp_path).messages,
+        audit_tables.add_arrivals(cached.messages, cached.arrivals),
     ):
         assert sorted(same_messages.collect()) == messages
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))
@@ -306,15 +306,15 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
                 streams(), endpoints(filled_server), tmp_path, since_ns=since_ns, path=path
             )
             scratch = tmp_path / "für tasks"
-            rows = sorted(frames.extract_tables(spark, extraction, scratch).messages.collect())
+            rows = sorted(audit_tables.extract_tables(spark, extraction, scratch).messages.collect())
             assert len(rows) == messages
-            assert rows == sorted(frames.ExecutorMemory(spark=spark, scratch=scratch).read(extraction).collect())
+            assert rows == sorted(audit_tables.ExecutorMemory(spark=spark, scratch=scratch).read(extraction).collect())
     # The clock here is wrong, and those of servers are not.
     for wrong in (2, -2):
         set_clock(monkeypatch, extract, wrong)
         since_ns = time.time_ns() + (wrong - 1) * 3600 * 10**9
         extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
-        assert frames.extract_tables(spark, extraction, tmp_path).messages.count() == 6 * MESSAGES_EACH
+        assert audit_tables.extract_tables(spark, extraction, tmp_path).messages.count() == 6 * MESSAGES_EACH
 
 
 def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done(
@@ -330,7 +330,7 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
     filled_server.api("STREAM.CREATE.r-east", config)
     wait_for(filled_server, 2 * MESSAGES_EACH)
     extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
-    assert frames.extract_tables(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
+    assert audit_tables.extract_tables(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
     monkeypatch.setattr(extract, "_BEHIND_NS", 0)
     report = audit_server(spark, filled_server, tmp_path, since_ns=since_ns)
     assert (errors(report), report.messages) == ([], 2 * MESSAGES_EACH)
@@ -438,7 +438,7 @@ def fill_more(server: JetStreamServer, region: str, number: int) -> None:
 
 def judge_tables(spark: SparkSession, uri: str) -> Report:
     with convert_spark_errors():
-        tables = frames.read_tables(spark, uri)
+        tables = audit_tables.read_tables(spark, uri)
         return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test")).run(
             tables.messages, tables.streams
         )
@@ -584,9 +584,9 @@ def test_tables_that_somebody_has_changed_are_refused(
     change: Callable[[DataFrame, DataFrame], tuple[DataFrame, DataFrame]],
     said: str,
 ) -> None:
-    frames_ = frames.to_spark(spark, extract_capture(clean(Shape(messages=5)).write(tmp_path / "capture")))
+    frames_ = audit_tables.to_spark(spark, extract_capture(clean(Shape(messages=5)).write(tmp_path / "capture")))
     uri = (tmp_path / "tables").as_uri()
-    frames.write_tables(frames_, uri)
+    audit_tables.write_tables(frames_, uri)
     messages, streams = change(frames_.messages, frames_.streams)
     messages.write.mode("overwrite").parquet(f"{uri}/messages")
     streams.write.mode("overwrite").parquet(f"{uri}/streams")
@@ -596,11 +596,11 @@ def test_tables_that_somebody_has_changed_are_refused(
 
 
 def test_a_column_more_does_no_harm(spark: SparkSession, tmp_path: Path) -> None:
-    frames_ = frames.to_spark(spark, extract_capture(clean(Shape(messages=5)).write(tmp_path / "capture")))
+    frames_ = audit_tables.to_spark(spark, extract_capture(clean(Shape(messages=5)).write(tmp_path / "capture")))
     uri = (tmp_path / "tables").as_uri()
-    frames.write_tables(frames_, uri)
+    audit_tables.write_tables(frames_, uri)
     frames_.messages.withColumn("note", F.lit(1)).write.mode("overwrite").parquet(f"{uri}/messages")
-    tables = frames.read_tables(spark, uri)
+    tables = audit_tables.read_tables(spark, uri)
     assert (tables.messages.columns, tables.streams.columns) == (MESSAGES.names, STREAMS.names)
     # One file that ends too early, then all of them: of the last, not even the columns are known.
     files = sorted((tmp_path / "tables" / "messages").glob("part-*.parquet"))
@@ -638,7 +638,7 @@ def make_capped(server: JetStreamServer, most: int, planned: int) -> list[Render
 def judge_capped(
     spark: SparkSession, server: JetStreamServer, physical: list[RenderedStream], scratch: Path
 ) -> tuple[AuditVerdict, dict[tuple[str, str | None], int]]:
-    live = frames.extract_tables(spark, extract.plan_extraction(physical, endpoints(server), scratch), scratch)
+    live = audit_tables.extract_tables(spark, extract.plan_extraction(physical, endpoints(server), scratch), scratch)
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models={"foo": "virtual"}))
     report = pipeline.run(live.messages, live.streams)
     counts = Counter[tuple[str, str | None]]()

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from tests.cli.test_audit import WANTED
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
+from vstream.audit.audit_tables import extract_tables
 from vstream.audit.extract import extract, plan_extraction
-from vstream.audit.frames import extract_tables
 from vstream.audit.report import AuditVerdict
 from vstream.audit.request import AuditProgress, AuditRequest, SparkAddress
 from vstream.audit.run import NOT_BEGUN, AuditSession, TopologyTarget, audit_target, open_target

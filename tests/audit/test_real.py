@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 from tests.support.labs import processes_in
 from tests.support.night import repetitions
 from tests.support.scenario_runs import NS, run_scenario, scenario
+from vstream.audit.audit_tables import to_spark
 from vstream.audit.client_journal import JOURNAL, make_journal_table
 from vstream.audit.context import AuditContext
-from vstream.audit.frames import to_spark
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.local_frames import make_table
 from vstream.audit.report import AuditVerdict

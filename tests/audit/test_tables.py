@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.support.jetstream import JetStreamServer, fill
-from vstream.audit import frames
+from vstream.audit import audit_tables
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.schema import MESSAGES, STREAMS
@@ -74,11 +74,11 @@ def test_servers_and_what_was_written_down_are_the_same(
     stream_refs = (*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east"), physical("gone", Role.READ))
     dead = Endpoint(urls=("nats://127.0.0.1:1",))
     plan = plan_extraction(stream_refs, {"west": Endpoint(urls=(filled_server.url,)), "east": dead}, tmp_path)
-    tables = frames.extract_tables(spark, plan, tmp_path)
+    tables = audit_tables.extract_tables(spark, plan, tmp_path)
     assert (tables.messages.schema.simpleString(), tables.streams.schema) == (MESSAGES.simpleString(), STREAMS)
     target = str(tmp_path / "tables")
-    frames.extract_tables(spark, plan, tmp_path, target)
-    again = frames.read_tables(spark, target)
+    audit_tables.extract_tables(spark, plan, tmp_path, target)
+    again = audit_tables.read_tables(spark, target)
     order = ["stream", "seq"]
     messages = rows(again.messages.orderBy(order))
     assert messages == rows(tables.messages.orderBy(order))
@@ -114,15 +114,15 @@ def test_servers_and_what_was_written_down_are_the_same(
     assert "no server can be reached" in streams["foo-read-east"]["error"]
     assert streams["gone"]["error"] == ABSENT
     # Once more over the same place, and the half of it is refused.
-    frames.write_tables(tables, target)
-    assert frames.read_tables(spark, target).messages.count() == frames.count_extracted(Path(target)) == 119
-    assert frames.count_extracted(tmp_path / "nothing") is None
-    frames._write_state(spark, target, "writing")
-    assert frames.count_extracted(Path(target)) is None
+    audit_tables.write_tables(tables, target)
+    assert audit_tables.read_tables(spark, target).messages.count() == audit_tables.count_extracted(Path(target)) == 119
+    assert audit_tables.count_extracted(tmp_path / "nothing") is None
+    audit_tables._write_state(spark, target, "writing")
+    assert audit_tables.count_extracted(Path(target)) is None
     with pytest.raises(VstreamError, match="are incomplete"):
-        frames.read_tables(spark, target)
+        audit_tables.read_tables(spark, target)
     with pytest.raises(VstreamError, match="holds no tables of an audit"):
-        frames.read_tables(spark, str(tmp_path / "nothing"))
+        audit_tables.read_tables(spark, str(tmp_path / "nothing"))
     with pytest.raises(NotReachableError, match="no stream can be read"):
         plan_extraction([physical("foo-read-east", Role.READ, "east")], {"east": dead}, tmp_path)
     # What is in the stretch cluster is in no region, and is reached by any that answers.
@@ -132,7 +132,9 @@ def test_servers_and_what_was_written_down_are_the_same(
     )
     extraction = plan_extraction(wide, endpoints, tmp_path)
     assert extraction.messages == 59
-    assert [row["region"] for row in rows(frames.extract_tables(spark, extraction, tmp_path).messages)] == ["far"] * 59
+    assert [row["region"] for row in rows(audit_tables.extract_tables(spark, extraction, tmp_path).messages)] == [
+        "far"
+    ] * 59
     with pytest.raises(NotReachableError, match="no stream can be read"):
         plan_extraction(wide, {"east": dead}, tmp_path)
 
@@ -144,10 +146,10 @@ def test_since_reads_only_messages_stored_after_it(
     endpoints = {"west": Endpoint(urls=(filled_server.url,))}
     now = time.time_ns()
     later = plan_extraction(STREAMS_WANTED, endpoints, tmp_path, since_ns=now + 60 * 10**9)
-    assert frames.extract_tables(spark, later, tmp_path).messages.count() == 0
+    assert audit_tables.extract_tables(spark, later, tmp_path).messages.count() == 0
     assert extract(later).messages.num_rows == 0
     earlier = plan_extraction(STREAMS_WANTED, endpoints, tmp_path, since_ns=now - 3600 * 10**9)
-    assert frames.extract_tables(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
+    assert audit_tables.extract_tables(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
 
 
 def test_what_is_read_without_spark_is_the_same(
@@ -157,8 +159,8 @@ def test_what_is_read_without_spark_is_the_same(
     streams = [*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east")]
     extraction = plan_extraction(streams, {"west": Endpoint(urls=(filled_server.url,)), "east": dead}, tmp_path)
     by_spark, without_spark = (
-        frames.extract_tables(spark, extraction, tmp_path),
-        frames.to_spark(spark, extract(extraction)),
+        audit_tables.extract_tables(spark, extraction, tmp_path),
+        audit_tables.to_spark(spark, extract(extraction)),
     )
     messages = sorted(without_spark.messages.collect())
     assert len(messages) == extraction.messages > 0
@@ -177,7 +179,7 @@ def _without_end(stream: dict[str, Any]) -> dict[str, Any]:
 def test_a_capture_has_the_same_tables(spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path) -> None:
     plan = plan_extraction(STREAMS_WANTED, {"west": Endpoint(urls=(filled_server.url,))}, tmp_path)
     with_payload = StructType([*MESSAGES.fields, StructField("payload", BinaryType(), nullable=False)])
-    messages = frames.read_live_messages(spark, plan.read, plan.access, with_payload)
+    messages = audit_tables.read_live_messages(spark, plan.read, plan.access, with_payload)
     capture = Capture(tmp_path / "capture")
     counts: dict[str, int] = {}
     for stream in ("foo-write-west", "foo-read-west"):
@@ -228,7 +230,7 @@ def test_a_capture_has_the_same_tables(spark: SparkSession, filled_server: JetSt
             ),
         )
     )
-    frames_ = frames.to_spark(spark, extract_capture(capture))
+    frames_ = audit_tables.to_spark(spark, extract_capture(capture))
     assert rows(frames_.messages.orderBy("stream", "seq")) == rows(messages.drop("payload").orderBy("stream", "seq"))
     streams = {row["stream"]: row for row in rows(frames_.streams)}
     read = streams["foo-read-west"]
@@ -248,10 +250,10 @@ from vstream.topology.model import Endpoint
 url, scratch = sys.argv[1:]
 conf = {**SMALL_SETTINGS, "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 with open_session(master="local-cluster[1,1,1024]", conf=conf) as spark:
-    from vstream.audit import frames
+    from vstream.audit import audit_tables
     from vstream.audit.extract import plan_extraction
     endpoint = Endpoint(urls=(url,), user="reader", password_env="VSTREAM_READER_PASSWORD")
-    tables = frames.extract_tables(spark, plan_extraction(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
+    tables = audit_tables.extract_tables(spark, plan_extraction(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
     shown = tables.messages._jdf.queryExecution().toString()
     print(json.dumps({"count": tables.messages.count(), "shown": shown}))
 """

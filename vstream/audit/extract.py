@@ -2,7 +2,7 @@
 Stage 1: decide what to read of servers (`plan_extraction`), and read it (`read_plan`).
 
 Where the messages of a plan go is a `MessagePlace`: this process, which can read few of them while Spark starts
-(`extract`), or a place of Spark (`frames`, `state`, `follow`).
+(`extract`), or a place of Spark (`audit_tables`, `state`, `follow`).
 """
 
 from __future__ import annotations

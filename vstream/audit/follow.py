@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from vstream.audit import server_access
+from vstream.audit.audit_tables import AuditTables, SparkFiles, add_arrivals
 from vstream.audit.closed import OLDEST_FIRST
 from vstream.audit.context import AuditContext
 from vstream.audit.cut_tables import REPLACING, TTL, is_origin
 from vstream.audit.extract import Extraction, ExtractPlan, read_plan, take_complete_cuts, to_server_clock
-from vstream.audit.frames import AuditTables, SparkFiles, add_arrivals
 from vstream.audit.local_frames import make_table
 from vstream.audit.report import Report
 from vstream.audit.request import FIGURES, HERE

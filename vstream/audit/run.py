@@ -21,7 +21,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from vstream.audit import frames
+from vstream.audit import audit_tables
 from vstream.audit.client_journal import JOURNAL, make_journal_table
 from vstream.audit.closed import ClosedPart
 from vstream.audit.closing import judge_and_close
@@ -152,7 +152,7 @@ class KeptMessages:
 class AuditInput:
     """What is judged: *tables*, and the *journal* of a scenario's clients."""
 
-    tables: frames.AuditTables
+    tables: audit_tables.AuditTables
     context: AuditContext
     journal: DataFrame | None = None
     reads: str | None = None
@@ -175,12 +175,12 @@ class AuditTarget(ABC):
     def read(self, session: AuditSession, begun: BegunReading) -> AuditInput:
         """Read what is left to be read after *begun*."""
 
-    def write_tables(self, spark: Any, tables: frames.AuditTables) -> frames.AuditTables:
+    def write_tables(self, spark: Any, tables: audit_tables.AuditTables) -> audit_tables.AuditTables:
         """*tables*, read back from where the request wants them, if it names a place."""
         if self.request.tables is None:
             return tables
-        frames.write_tables(tables, self.request.tables)
-        return frames.read_tables(spark, self.request.tables)
+        audit_tables.write_tables(tables, self.request.tables)
+        return audit_tables.read_tables(spark, self.request.tables)
 
 
 class TopologyTarget(AuditTarget):
@@ -216,13 +216,13 @@ class TopologyTarget(AuditTarget):
     def _read_once(self, session: AuditSession, begun: BegunReading) -> AuditInput:
         with convert_spark_errors():
             if begun.early is not None:
-                tables = self.write_tables(session.spark, frames.to_spark(session.spark, begun.early.wait()))
+                tables = self.write_tables(session.spark, audit_tables.to_spark(session.spark, begun.early.wait()))
                 return AuditInput(tables=tables, context=self._make_context(self.request.since_ns))
             return self.read_planned(session, self._renew_plan(begun.plan, session.scratch))
 
     def read_planned(self, session: AuditSession, plan: ExtractPlan) -> AuditInput:
         """The messages of *plan*, which tasks of Spark read."""
-        tables = frames.extract_tables(session.spark, plan, session.scratch, self.request.tables)
+        tables = audit_tables.extract_tables(session.spark, plan, session.scratch, self.request.tables)
         return AuditInput(tables=tables, context=self._make_context(self.request.since_ns))
 
     def begin_rounds(self, session: AuditSession) -> Callable[[], Report]:
@@ -279,7 +279,7 @@ class StateTarget(TopologyTarget):
         closed = f"; {right}, and are not judged again" if advance.closed.virtuals else ""
         session.progress.note(f"{advance.new:,} of {plan.messages:,} messages were read from servers{again}{closed}")
         arrivals = from_arrow(session.spark, extraction.arrivals, MESSAGES)
-        tables = frames.AuditTables(
+        tables = audit_tables.AuditTables(
             messages=advance.messages.unionByName(arrivals),
             streams=make_table(session.spark, extraction.streams, STREAMS),
         )
@@ -330,7 +330,7 @@ class CaptureTarget(AuditTarget):
             stretch=next((stream.region for stream in manifest.streams if stream.region not in manifest.regions), None),
         )
         assert begun.early is not None
-        tables = self.write_tables(session.spark, frames.to_spark(session.spark, begun.early.wait()))
+        tables = self.write_tables(session.spark, audit_tables.to_spark(session.spark, begun.early.wait()))
         return AuditInput(tables=tables, context=context, journal=make_journal_table(session.spark, self._capture))
 
 
@@ -344,13 +344,13 @@ class TablesTarget(AuditTarget):
     def begin_reading(self, _scratch: Path, _address: SparkAddress) -> BegunReading:
         """Nothing can be read without Spark but their number; if that is unknown, it is taken to be large."""
         is_here = self._uri.startswith(HERE)
-        count = frames.count_extracted(Path(self._uri.removeprefix(HERE))) if is_here else None
+        count = audit_tables.count_extracted(Path(self._uri.removeprefix(HERE))) if is_here else None
         return BegunReading(messages=SMALL if count is None else count)
 
     def read(self, session: AuditSession, _begun: BegunReading) -> AuditInput:
         """The tables of an earlier audit, which the stages after those that made them read."""
         store = TableStore(session.spark, reads=self._uri)
-        tables, context = frames.read_tables(session.spark, self._uri), read_context(store, self._uri)
+        tables, context = audit_tables.read_tables(session.spark, self._uri), read_context(store, self._uri)
         # Files that another audit left beside them are not theirs.
         journal = store.read_earlier("journal", JOURNAL) if context.has_journal else None
         if self.request.tables != self._uri:
@@ -399,7 +399,7 @@ def _judge_all(session: AuditSession, request: AuditRequest, audit_input: AuditI
         store.seal()
     if names:
         check_streams(names, {row.virtual for row in tables.streams.select("virtual").distinct().collect()})
-        tables = frames.AuditTables(
+        tables = audit_tables.AuditTables(
             messages=select_virtuals(tables.messages, names), streams=select_virtuals(tables.streams, names)
         )
         journal = select_virtuals(journal, names) if journal is not None else None
@@ -454,7 +454,7 @@ def _open_spark(address: SparkAddress, messages: int, progress: AuditProgress) -
         yield spark
 
 
-def _choose_scratch_uri(session: AuditSession, tables: frames.AuditTables) -> str | None:
+def _choose_scratch_uri(session: AuditSession, tables: audit_tables.AuditTables) -> str | None:
     """The URI for tables during the audit, None for memory: many rows are better in files."""
     if not is_local(session.spark):
         return None

@@ -25,9 +25,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from vstream.audit.audit_tables import read_live_messages
 from vstream.audit.closed import ClosedPart, ClosedVirtual, Key, RemovedMessages, carry_over
 from vstream.audit.extract import ExtractPlan
-from vstream.audit.frames import read_live_messages
 from vstream.audit.local_frames import make_table
 from vstream.audit.request import uri_of
 from vstream.audit.schema import MESSAGES, make_schema

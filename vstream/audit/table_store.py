@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from vstream.audit import classify, client_journal, delays, inventory, keys
-from vstream.audit.frames import read_checked
+from vstream.audit.audit_tables import read_checked
 from vstream.audit.local_frames import make_table
 from vstream.audit.scratch import is_scratch
 from vstream.audit.session import is_local
