@@ -294,17 +294,8 @@ def _list_orders(evidence: Evidence, shown: Collection[str] | None) -> tuple[Ord
         table = select_virtuals(evidence.pairs, shown)
     else:
         table = compare_orders(select_virtuals(evidence.copies, shown), evidence.cut)
-    return tuple(_describe_order(row) for row in sorted(table.collect()))
-
-
-def _describe_order(row: Any) -> OrderDifference:
-    return OrderDifference(
-        virtual=row.virtual,
-        region=row.region,
-        compared_with=row.other,
-        neighbours=row.neighbours,
-        inverted=row.inverted,
-    )
+    rows = _sorted_rows(table.withColumnRenamed("other", "compared_with"))
+    return tuple(OrderDifference(**row.asDict()) for row in rows)
 
 
 def _describe_routes(

@@ -15,6 +15,8 @@ from vstream.credentials import is_plaintext_allowed, read_secret_variable
 from vstream.jetstream.endpoints import list_endpoint_problems
 from vstream.topology.model import Endpoint
 
+_SAME = ("context", "creds", "nkey", "user", "password_env", "token_env", "tls_ca", "tls_cert", "tls_key")
+"""Fields that an access has from its endpoint."""
 _FILES = ("creds", "nkey", "password_file", "token_file", "tls_ca", "tls_cert", "tls_key")
 
 
@@ -46,18 +48,10 @@ def make_local_access(endpoint: Endpoint, region: str, scratch: Path) -> Access:
     can read.
     """
     return Access(
+        **{name: getattr(endpoint, name) for name in _SAME},
         servers=endpoint.urls,
-        context=endpoint.context,
-        creds=endpoint.creds,
-        nkey=endpoint.nkey,
-        user=endpoint.user,
-        password_env=endpoint.password_env,
         password_file=_write_secret(endpoint.password, f"{region}-password", scratch),
-        token_env=endpoint.token_env,
         token_file=_write_secret(endpoint.token, f"{region}-token", scratch),
-        tls_ca=endpoint.tls_ca,
-        tls_cert=endpoint.tls_cert,
-        tls_key=endpoint.tls_key,
         inbox=None if endpoint.context else endpoint.inbox,
         allow_plaintext=is_plaintext_allowed(),
     )

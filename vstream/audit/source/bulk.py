@@ -13,7 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vstream.audit.source.columns import RAW, Block, decode_text, digest_payloads
+from vstream.audit.source.columns import (
+    MSG_ID_LINE,
+    RAW,
+    ROLLUP_LINE,
+    SOURCE_LINE,
+    TTL_LINE,
+    Block,
+    decode_text,
+    digest_payloads,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,10 +34,6 @@ if TYPE_CHECKING:
 _CRLF = b"\r\n"
 _NUMBERS = 160
 """Maximum number of bytes in the rest of a message's line: four numbers, a random token, two lengths."""
-_SOURCE = b"\nNats-Stream-Source:"  # behind a line of a client that servers of 2.10 have cut
-_MSG_ID = b"\r\nNats-Msg-Id:"
-_TTL = b"\r\nNats-TTL:"
-_ROLLUP = b"\r\nNats-Rollup:"
 _WITH_HEADERS = b"HMSG"
 _WITHOUT = b"MSG"
 
@@ -119,12 +124,12 @@ def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Ar
     lines = pc.split_pattern(header, _CRLF, max_splits=3)
     if pc.all(pc.equal(pc.list_value_length(lines), 4)).as_py():
         named, after = pc.list_element(lines, 1), pc.list_element(lines, 2)
-        if pc.all(pc.and_(pc.starts_with(named, _SOURCE[1:]), pc.equal(pc.binary_length(after), 0))).as_py():
+        if pc.all(pc.and_(pc.starts_with(named, SOURCE_LINE[1:]), pc.equal(pc.binary_length(after), 0))).as_py():
             _, source = _split_once(named, b":")
             nothing = pa.nulls(len(header), pa.string())
             return pc.ascii_trim_whitespace(decode_text(source)), nothing, nothing, nothing
-    msg_id, ttl, rollup = (_header_value(header, name) for name in (_MSG_ID, _TTL, _ROLLUP))
-    return _last_header_value(header, _SOURCE), msg_id, ttl, rollup
+    msg_id, ttl, rollup = (_header_value(header, name) for name in (MSG_ID_LINE, TTL_LINE, ROLLUP_LINE))
+    return _last_header_value(header, SOURCE_LINE), msg_id, ttl, rollup
 
 
 def _header_value(header: pa.Array, name: bytes) -> pa.Array:

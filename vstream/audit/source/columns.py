@@ -38,6 +38,10 @@ RAW: Mapping[str, pa.Field] = {
 }
 
 
+SOURCE_LINE = b"\nNats-Stream-Source:"  # behind a line of a client that servers of 2.10 have cut
+MSG_ID_LINE = b"\r\nNats-Msg-Id:"
+TTL_LINE = b"\r\nNats-TTL:"
+ROLLUP_LINE = b"\r\nNats-Rollup:"
 _OF_STREAMS = ("stream", "region", "virtual", "role")
 """Columns that all messages of a stream have in common."""
 _LISTS = ("subjects", "seqs", "times", "msg_ids", "sources", "ttls", "rollups", "headers", "payloads")

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 from vstream.audit.source import bulk
 from vstream.audit.source.client import Message, RetryableError, next_message
-from vstream.audit.source.columns import MessageColumns
+from vstream.audit.source.columns import MSG_ID_LINE, ROLLUP_LINE, SOURCE_LINE, TTL_LINE, MessageColumns
 from vstream.jetstream.answers import convert_malformed_errors
 
 _CRLF = b"\r\n"
 _HMSG = 72
 """The byte H: only messages with headers begin with it."""
-_SOURCE = b"\nNats-Stream-Source:"  # behind a line of a client that servers of 2.10 have cut
-_MSG_ID = b"\r\nNats-Msg-Id:"
-_TTL = b"\r\nNats-TTL:"
-_ROLLUP = b"\r\nNats-Rollup:"
 _BLANK_LINE = b"\r\n\r\n"
 _DIRECT = b"\r\nNats-Stream: "
 _DIRECT_LINES = 9
@@ -89,10 +85,10 @@ class PullScanner:
                 start = after
             columns.headers.append(header)
             columns.subjects.append(head[4 if header is None else 5 :])
-            columns.sources.append(_last_value(header or b"", _SOURCE))
-            columns.msg_ids.append(_value(header or b"", _MSG_ID))
-            columns.ttls.append(_value(header or b"", _TTL))
-            columns.rollups.append(_value(header or b"", _ROLLUP))
+            columns.sources.append(_last_value(header or b"", SOURCE_LINE))
+            columns.msg_ids.append(_value(header or b"", MSG_ID_LINE))
+            columns.ttls.append(_value(header or b"", TTL_LINE))
+            columns.rollups.append(_value(header or b"", ROLLUP_LINE))
             columns.seqs.append(seq)
             columns.times.append(when)
             columns.payloads.append(data[start:end])
@@ -181,10 +177,10 @@ class DirectScanner:
             columns.seqs.append(lines[3][15:])
             columns.times.append(lines[4][17:])
             stored = header[:direct_headers]
-            columns.sources.append(_last_value(stored, _SOURCE))
-            columns.msg_ids.append(_value(stored, _MSG_ID))
-            columns.ttls.append(_value(stored, _TTL))
-            columns.rollups.append(_value(stored, _ROLLUP))
+            columns.sources.append(_last_value(stored, SOURCE_LINE))
+            columns.msg_ids.append(_value(stored, MSG_ID_LINE))
+            columns.ttls.append(_value(stored, TTL_LINE))
+            columns.rollups.append(_value(stored, ROLLUP_LINE))
             columns.headers.append(stored + _BLANK_LINE if _CRLF in stored else None)
             columns.payloads.append(data[after:end])
             self.pending = int(lines[5][18:])
