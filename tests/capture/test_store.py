@@ -47,12 +47,17 @@ def manifest() -> Manifest:
     )
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    capture = Capture(tmp_path)
-    capture.write_manifest(manifest())
+def write_operations(directory: Path, number: int) -> Capture:
+    capture = Capture(directory)
     with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
-        for number in range(3):
-            lines.write(operation(number))
+        for each in range(number):
+            lines.write(operation(each))
+    return capture
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    capture = write_operations(tmp_path, 3)
+    capture.write_manifest(manifest())
     sample = Sample(at=1, region="west", control_plane=None, error="no", sourced={"a": {"b": 4}})
     with closing(RecordWriter(tmp_path / "samples.jsonl", Sample)) as samples:
         samples.write(sample)
@@ -63,19 +68,14 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 
 def test_a_line_cut_by_a_crash_is_left_out(tmp_path: Path) -> None:
-    capture = Capture(tmp_path)
-    with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
-        lines.write(operation(0))
-        lines.write(operation(1))
+    capture = write_operations(tmp_path, 2)
     whole = capture.operations_file("west").read_bytes()
     capture.operations_file("west").write_bytes(whole[:-10])
     assert list(capture.operations()) == [operation(0)]
 
 
 def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
-    capture = Capture(tmp_path)
-    with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
-        lines.write(operation(0))
+    capture = write_operations(tmp_path, 1)
     with capture.operations_file("west").open("ab") as file:
         file.write(b'{"client": 3}\n')
     with pytest.raises(VstreamError, match=r"west\.jsonl:2: "):
@@ -83,10 +83,7 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
 
 
 def test_a_line_that_was_broken_in_two_is_no_record(tmp_path: Path) -> None:
-    capture = Capture(tmp_path)
-    with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
-        lines.write(operation(0))
-        lines.write(operation(1))
+    capture = write_operations(tmp_path, 2)
     whole = capture.operations_file("west").read_bytes()
     capture.operations_file("west").write_bytes(whole.replace(b',"sent"', b'\n"sent"', 1))
     with pytest.raises(VstreamError, match=r"west\.jsonl:1: "):
@@ -95,9 +92,7 @@ def test_a_line_that_was_broken_in_two_is_no_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("due", [b'"0"', b"true", b"0.5", b"9" * 30, b"-" + b"9" * 30])
 def test_a_number_that_is_none_of_the_recorders_is_named(tmp_path: Path, due: bytes) -> None:
-    capture = Capture(tmp_path)
-    with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
-        lines.write(operation(0))
+    capture = write_operations(tmp_path, 1)
     whole = capture.operations_file("west").read_bytes()
     capture.operations_file("west").write_bytes(whole.replace(b'"due":0', b'"due":' + due))
     with pytest.raises(VstreamError, match=r"west\.jsonl:1: due: "):

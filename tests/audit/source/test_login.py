@@ -7,6 +7,8 @@ import base64
 import binascii
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,11 +168,9 @@ def test_the_certificate_of_a_server_is_checked(tmp_path: Path) -> None:
         server.stop()
 
 
-@pytest.mark.parametrize("scheme", ["nats", "tls"])
-def test_nothing_is_sent_in_clear_to_a_server_that_should_have_tls(tmp_path: Path, scheme: str) -> None:
-    """As where somebody in between takes TLS out of what the server says."""
-    secret = tmp_path / "secret"
-    secret.write_text("s3cret")
+@contextmanager
+def listen_in_clear() -> Iterator[tuple[int, list[bytes]]]:
+    """A server that does not offer TLS: its port, and what it has heard in the end."""
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -182,8 +182,18 @@ def test_nothing_is_sent_in_clear_to_a_server_that_should_have_tls(tmp_path: Pat
 
         server = threading.Thread(target=serve)
         server.start()
+        yield listening.getsockname()[1], heard
+        server.join()
+
+
+@pytest.mark.parametrize("scheme", ["nats", "tls"])
+def test_nothing_is_sent_in_clear_to_a_server_that_should_have_tls(tmp_path: Path, scheme: str) -> None:
+    """As where somebody in between takes TLS out of what the server says."""
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    with listen_in_clear() as (port, heard):
         access = Access(
-            servers=(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}",),
+            servers=(f"{scheme}://127.0.0.1:{port}",),
             user="reader",
             password_file=str(secret),
             tls_ca=str(TESTS / "fixtures" / "tls" / "certificate.pem") if scheme == "nats" else None,
@@ -191,28 +201,15 @@ def test_nothing_is_sent_in_clear_to_a_server_that_should_have_tls(tmp_path: Pat
         )
         with pytest.raises(VstreamError, match="does not offer TLS: nothing was sent in clear"), connect(access):
             pass
-        server.join()
     assert heard == [b""]
 
 
 @pytest.mark.parametrize("scheme", ["tls", "wss"])
 def test_one_tls_address_is_enough_to_send_nothing_in_clear_to_the_others(scheme: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        url = f"nats://127.0.0.1:{listening.getsockname()[1]}"
-        heard: list[bytes] = []
-
-        def serve() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.sendall(b'INFO {"server_id": "x", "version": "2.12.8"}\r\n')
-                heard.append(connection.recv(4096))
-
-        server = threading.Thread(target=serve)
-        server.start()
-        access = Access(servers=(url, f"{scheme}://127.0.0.1:1"), user="reader", timeout=5)
+    with listen_in_clear() as (port, heard):
+        access = Access(servers=(f"nats://127.0.0.1:{port}", f"{scheme}://127.0.0.1:1"), user="reader", timeout=5)
         with pytest.raises(VstreamError, match="nothing was sent in clear"), connect(access):
             pass
-        server.join()
     assert heard == [b""]
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -255,18 +256,14 @@ def test_a_publish_gap_is_from_the_first_that_failed_to_the_next_that_did_not(hi
     assert (cases["west"].measured, cases["central"].measured) == (SECOND, 0)
 
 
+def operate(kind: OperationKind, at: int, outcome: OperationOutcome, **answer: Any) -> OperationRecord:
+    """An operation of a client in the west."""
+    facts = {"client": f"west/{kind.value}-foo", "region": "west", "stream": "foo", "due": at, "sent": at, "done": None}
+    return OperationRecord(kind=kind, outcome=outcome, **{**facts, **answer})
+
+
 def test_reads_and_the_control_plane(history: History, tmp_path: Path) -> None:
-    read = OperationRecord(
-        client="west/read-foo",
-        region="west",
-        kind=OperationKind.READ,
-        stream="foo",
-        due=SECOND,
-        sent=SECOND,
-        done=SECOND + 7,
-        outcome=OperationOutcome.OK,
-        id="east-1",
-    )
+    read = operate(OperationKind.READ, SECOND, OperationOutcome.OK, done=SECOND + 7, id="east-1")
     history.operations += [read, replace(read, outcome=OperationOutcome.INDETERMINATE, done=None, id=None)]
     for place, sample in enumerate(history.samples):
         if sample.region == "west" and SECOND <= sample.at < 2 * SECOND:
@@ -292,21 +289,8 @@ def test_reads_and_the_control_plane(history: History, tmp_path: Path) -> None:
 
 
 def test_a_read_of_what_nobody_published_fails(history: History, tmp_path: Path) -> None:
-    history.operations.append(
-        OperationRecord(
-            client="west/read-foo",
-            region="west",
-            kind=OperationKind.READ,
-            stream="foo",
-            due=1,
-            sent=1,
-            done=2,
-            outcome=OperationOutcome.OK,
-            id="ghost",
-            acked_by="foo-read-west",
-            seq=4,
-        )
-    )
+    answered = {"done": 2, "id": "ghost", "acked_by": "foo-read-west", "seq": 4}
+    history.operations.append(operate(OperationKind.READ, 1, OperationOutcome.OK, **answered))
     judged = judge_capture(history.write(tmp_path))
     assert case(judged, "foo: unexpected == 0").status is CaseStatus.FAIL
     assert judged.streams[0].unexpected_reads["west"].examples[0].id == "ghost"
@@ -339,18 +323,8 @@ def test_a_step_that_failed_is_said(history: History, tmp_path: Path, window: st
 
 
 def test_operations_that_were_tried_work_or_do_not(history: History, tmp_path: Path) -> None:
-    tried = OperationRecord(
-        client="west/try",
-        region="west",
-        kind=OperationKind.TRY,
-        stream="foo",
-        due=SECOND + 1,
-        sent=SECOND + 1,
-        done=None,
-        outcome=OperationOutcome.INDETERMINATE,
-        subject="stream-info",
-        error="10008",
-    )
+    said = {"subject": "stream-info", "error": "10008"}
+    tried = operate(OperationKind.TRY, SECOND + 1, OperationOutcome.INDETERMINATE, **said)
     history.operations += [tried, replace(tried, region="east", outcome=OperationOutcome.OK)]
     cases = judge_cases(history, tmp_path, expect(Measure.WORKS, 1, window="down", operation="stream-info"))
     assert {region: (case.status, case.detail) for region, case in cases.items()} == {
