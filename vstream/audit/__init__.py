@@ -35,20 +35,15 @@ def require_spark() -> None:
 
 
 def run_audit(request: AuditRequest, source: AuditSource, address: SparkAddress, progress: AuditProgress) -> Report:
-    """As `run.run_audit`."""
-    return _import_run().run_audit(request, source, address, progress)  # type: ignore[no-any-return]
+    """As `run.run_audit`, which is imported now, with Spark."""
+    return import_module("vstream.audit.run").run_audit(request, source, address, progress)  # type: ignore[no-any-return]
 
 
 def open_rounds(
     request: AuditRequest, servers: AuditedServers, progress: AuditProgress
 ) -> AbstractContextManager[Callable[[], Report]]:
-    """As `run.open_rounds`."""
-    return _import_run().open_rounds(request, servers, progress)  # type: ignore[no-any-return]
-
-
-def _import_run() -> Any:
-    """Import Spark and everything that uses it."""
-    return import_module("vstream.audit.run")
+    """As `run.open_rounds`, which is imported now, with Spark."""
+    return import_module("vstream.audit.run").open_rounds(request, servers, progress)  # type: ignore[no-any-return]
 
 
 def load_connect() -> Any:

@@ -323,8 +323,8 @@ def test_a_step_that_failed_is_said(history: History, tmp_path: Path, window: st
 
 
 def test_operations_that_were_tried_work_or_do_not(history: History, tmp_path: Path) -> None:
-    said = {"subject": "stream-info", "error": "10008"}
-    tried = operate(OperationKind.TRY, SECOND + 1, OperationOutcome.INDETERMINATE, **said)
+    refused = {"subject": "stream-info", "error": "10008"}
+    tried = operate(OperationKind.TRY, SECOND + 1, OperationOutcome.INDETERMINATE, **refused)
     history.operations += [tried, replace(tried, region="east", outcome=OperationOutcome.OK)]
     cases = judge_cases(history, tmp_path, expect(Measure.WORKS, 1, window="down", operation="stream-info"))
     assert {region: (case.status, case.detail) for region, case in cases.items()} == {
