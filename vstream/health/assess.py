@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from vstream.health.loaded_mappings import LoadedMappings, MappedOperation, compare_mappings, list_serving
 from vstream.health.pairs import assess_pairs
@@ -113,22 +113,13 @@ def _assess_region(
     refusing = {fault.stream for fault in faults if fault.stops_storing}
     readable = snapshot.streams.keys() - {fault.stream for fault in faults if fault.stops_direct_get}
 
-    def has_leader(name: str) -> bool:
-        observed = snapshot.streams.get(name)
-        return observed is not None and observed.leader is not None
+    led = {name for name, observed in snapshot.streams.items() if observed.leader is not None}
 
     def takes_publishes(stream: VirtualStream) -> bool:
         name = physical.write_stream_in(stream, region.name)
         # An origin is elsewhere: it must be reached from here, too.
-        if name in refusing:
-            return False
-        return has_leader(name) and (not stream.origin or region.origins.get(name, "not asked") is None)
-
-    def serves_direct_get(stream: VirtualStream) -> bool:
-        return physical.read_stream_in(stream, region.name) in readable
-
-    def serves_consumers(stream: VirtualStream) -> bool:
-        return has_leader(physical.read_stream_in(stream, region.name))
+        is_reached = not stream.origin or region.origins.get(name, "not asked") is None
+        return name in led - refusing and is_reached
 
     serving_servers = list_serving(topology, region.name, snapshot.servers)
     broken = loaded.broken_on(server.name for server in serving_servers)
@@ -139,22 +130,24 @@ def _assess_region(
     # Where servers answer, or nobody could ask them, that vstream cannot connect says nothing about their clients.
     is_unknown = region.problem is not None and any(server.may_serve for server in serving_servers)
 
-    def count(operation: MappedOperation, is_served: Callable[[VirtualStream], bool]) -> Share:
+    def count(operation: MappedOperation, served: Sequence[VirtualStream]) -> Share:
         if is_unknown and not snapshot.was_connected:
             return Share(works=0, of=len(streams), unknown=len(streams))
-        served = [stream for stream in streams if is_served(stream) and not broken.break_for(stream, operation)]
-        works = len(served) if is_seen else 0
-        return Share(works=works, of=len(streams), unknown=len(served) - works)
+        mapped = [stream for stream in served if not broken.break_for(stream, operation)]
+        works = len(mapped) if is_seen else 0
+        return Share(works=works, of=len(streams), unknown=len(mapped) - works)
 
+    taking = [stream for stream in streams if takes_publishes(stream)]
+    read_streams = [(stream, physical.read_stream_in(stream, region.name)) for stream in streams]
     return RegionStatus(
         name=region.name,
         servers=len(servers),
         reached=sum(server.is_reached for server in servers),
         unknown=sum(server.url is None and not server.is_reached for server in servers),
         problem=region.problem,
-        publish=count(MappedOperation.PUBLISH, takes_publishes),
-        direct_get=count(MappedOperation.DIRECT_GET, serves_direct_get),
-        consumers=count(MappedOperation.CONSUME, serves_consumers),
-        led=sum(map(takes_publishes, streams)),
+        publish=count(MappedOperation.PUBLISH, taking),
+        direct_get=count(MappedOperation.DIRECT_GET, [stream for stream, name in read_streams if name in readable]),
+        consumers=count(MappedOperation.CONSUME, [stream for stream, name in read_streams if name in led]),
+        led=len(taking),
         control=None if is_unknown else region.problem is None and region.control is None,
     )

@@ -7,12 +7,12 @@ if the next leader can be answered, so there is a reason to wait for each case i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from vstream.health.pairs import assess_pairs
-from vstream.health.snapshot import Snapshot, StreamSnapshot
+from vstream.health.snapshot import Snapshot
 from vstream.health.status import PairState, PairStatus
 from vstream.topology.model import Role, Topology
 from vstream.topology.profiles import profile_of
@@ -122,21 +122,18 @@ class RefreshPolicy:
             seen = {name for name, stream in snapshot.streams.items() if stream.leader is not None}
             away = next((f"`{pair.origin}` has no leader" for pair in pairs if pair.origin not in seen), None)
             return RefreshDecision(stream=reader, place=place, verb=Verb.WAIT, reason=away) if away else None
-        hindrance = next(self._hindrances(snapshot, pairs, confirmed, busy), None)
-        if hindrance is None:
-            hindrance = _explain_too_soon(past, snapshot.at)
+        hindrance = next(self._list_hindrances(snapshot, pairs, confirmed, busy), _explain_too_soon(past, snapshot.at))
         if hindrance is not None:
             return RefreshDecision(stream=reader, place=place, verb=Verb.WAIT, reason=hindrance)
         past.refreshed_at, past.times = snapshot.at, past.times + 1
         return RefreshDecision(stream=reader, place=place, verb=Verb.REFRESH, reason=confirmed[0].detail)
 
-    def _hindrances(
-        self, snapshot: Snapshot, pairs: Iterable[PairStatus], stalled: Iterable[PairStatus], busy: set[str]
+    def _list_hindrances(
+        self, snapshot: Snapshot, pairs: Sequence[PairStatus], stalled: Iterable[PairStatus], busy: set[str]
     ) -> Iterator[str]:
         """Why not to refresh the reader of *pairs* now."""
-        reader: StreamSnapshot | None = None
+        reader = snapshot.streams.get(pairs[0].reader)
         for pair in pairs:
-            reader = snapshot.streams.get(pair.reader)
             if pair.state is PairState.ROLLED_BACK:
                 yield f"{pair.detail}: `vstream repair messages --kind refill` comes first"
         if reader is None or reader.leader is None:
@@ -147,9 +144,9 @@ class RefreshPolicy:
         elif reader.current == 1 or reader.current <= reader.replicas // 2:
             yield f"{reader.current} of its {reader.replicas} replicas are current: nobody can take over"
         for pair in stalled:
-            yield from self._find_obstacles(snapshot, pair, busy)
+            yield from self._list_obstacles(snapshot, pair, busy)
 
-    def _find_obstacles(self, snapshot: Snapshot, pair: PairStatus, busy: set[str]) -> Iterator[str]:
+    def _list_obstacles(self, snapshot: Snapshot, pair: PairStatus, busy: set[str]) -> Iterator[str]:
         """Why the origin would not answer the next leader."""
         origin = snapshot.streams.get(pair.origin)
         if origin is None or origin.leader is None:

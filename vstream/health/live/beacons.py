@@ -16,6 +16,7 @@ from vstream.health.snapshot import BeaconSighting
 from vstream.jetstream import direct
 from vstream.jetstream.answers import api_error, decode_object
 from vstream.jetstream.connection import Connection
+from vstream.plan.live.connections import require_reached
 from vstream.topology import naming, physical
 from vstream.topology.model import Topology, VirtualStream
 
@@ -71,10 +72,9 @@ async def read_beacons(
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def read_beacon(stream: VirtualStream, origin: str, reader: str) -> BeaconSighting:
-        connection, subject = connections[reader], naming.canary_subject(stream, origin)
+        subject = naming.canary_subject(stream, origin)
         try:
-            if isinstance(connection, NotReachableError):
-                raise connection
+            connection = require_reached(connections[reader])
             async with slots:
                 message = await direct.get_newest(
                     connection, physical.read_stream_in(stream, reader), subject or "", timeout=patience

@@ -96,7 +96,8 @@ class _SnapshotCollector:
         self._opened = opened
         self._began = began = time.monotonic()
         self._deadline = began + timeout
-        self._phases = [began + timeout * share for share in (_MONITORS, _STREAMS, 1)]
+        self._until = began + timeout * _MONITORS
+        """When what is done now has had its time, on the monotonic clock."""
         self._connecting = timeout * _CONNECT_TIMEOUT
         self._is_deep = is_deep
         self._connections: dict[str, Connection] = {}
@@ -110,19 +111,19 @@ class _SnapshotCollector:
         """How far servers' clocks, which give messages their times, are ahead of the one here, which may be wrong."""
 
     def _remaining(self) -> float:
-        return max(0.05, self._phases[0] - time.monotonic())
+        return max(0.05, self._until - time.monotonic())
 
     async def run(self) -> Snapshot:
         at = time.time()
         servers, _ = await asyncio.gather(self._ask_servers(), self._connect())
         if not self._connections and not any(server.is_reached for server in servers):
             raise NotReachableError.of_all(self._refusals)
-        self._phases.pop(0)
+        self._until = self._began + (self._deadline - self._began) * _STREAMS
         account = self._account.result()
         if self._is_deep and account != _NOT_TOLD:
             connections.check_security_mode(self._topology, account)
         await self._ask_for_the_rest(servers)
-        self._phases.pop(0)
+        self._until = self._deadline
         servers = [self._without_doubt(server) for server in servers]
         regions, lags, astray, consumers, sightings, errors = await asyncio.gather(
             asyncio.gather(*(self._check_region(region.name) for region in self._topology.regions)),
@@ -415,7 +416,7 @@ class _SnapshotCollector:
 
     async def _ask(self, admin: JetStreamAdmin, name: str, patience: float) -> bool:
         """Ask for stream *name*. Returns whether anything answered."""
-        if time.monotonic() > self._phases[0]:
+        if time.monotonic() > self._until:
             return False
         try:
             info = await admin.info(name, timeout=patience)

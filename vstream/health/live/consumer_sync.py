@@ -16,6 +16,7 @@ from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
 from vstream.plan.consumer_failover import Position, parse_record, record_config
+from vstream.plan.live.connections import require_reached
 from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import Durable, list_durables
@@ -58,14 +59,14 @@ class ConsumerSync:
         destinations = [region for region in stream.regions if region != durable.region]
         earlier = next((position for (item, _), position in self._kept.items() if item == durable), None)
         try:
-            home = _open(connections[durable.region])
+            home = require_reached(connections[durable.region])
             position = await read_position(home, self._topology, stream, durable.region, durable.name, earlier=earlier)
         except VstreamError as error:
             return replace(synced, problems=(error.message,), is_refused=_is_refusal(error))
         kept_in, problems, is_refused = [], [], False
         for region in destinations:
             try:
-                await self._write(_open(connections[region]), durable, region, stream, position)
+                await self._write(require_reached(connections[region]), durable, region, stream, position)
                 kept_in.append(region)
             except VstreamError as error:
                 self._kept.pop((durable, region), None)  # it may come back with empty disks
@@ -90,12 +91,6 @@ class ConsumerSync:
         else:
             await admin.update_consumer(config)
         self._kept[durable, region] = position
-
-
-def _open(connection: Connection | VstreamError) -> Connection:
-    if isinstance(connection, VstreamError):
-        raise connection
-    return connection
 
 
 def _is_refusal(error: VstreamError) -> bool:

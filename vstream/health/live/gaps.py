@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
@@ -23,8 +23,9 @@ from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of, parse_replay
 from vstream.plan.live.connections import choose_connection_to
 from vstream.topology import physical
-from vstream.topology.model import Topology
+from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import ReplicationPair, replication_pairs
+from vstream.value_class import value_class
 
 WINDOW = 128
 """Number of newest messages of each reader to check."""
@@ -49,98 +50,112 @@ async def find_gaps_and_repeats(
     chosen = sorted(by_reader, key=lambda name: -(streams[name].last_at or 0.0))[:MOST]
     slots = asyncio.Semaphore(4)
 
-    async def find_in_reader(name: str) -> Sequence[Gap | Repeat]:
+    async def check_in_turn(name: str) -> Sequence[Gap | Repeat]:
+        feeding = by_reader[name]
+        check = _ReaderCheck(
+            topology=topology,
+            stream=topology.stream(feeding[0].virtual),
+            reader=streams[name],
+            connection=choose_connection_to(connections, feeding[0].reader.place),
+            origins={feed.origin.name: choose_connection_to(connections, feed.origin.place) for feed in feeding},
+            deadline=deadline,
+        )
         async with slots:
             if time.monotonic() > deadline:
                 return ()
             try:
-                return await _find_gaps(topology, by_reader[name], streams[name], connections, deadline)
+                return await check.find_gaps_and_repeats()
             except VstreamError:
                 return ()  # it is not known: other findings say that it does not answer
 
-    return tuple(each for proven in await asyncio.gather(*map(find_in_reader, chosen)) for each in proven)
+    return tuple(each for proven in await asyncio.gather(*map(check_in_turn, chosen)) for each in proven)
 
 
-async def _find_gaps(
-    topology: Topology,
-    feeding: Sequence[ReplicationPair],
-    reader: StreamSnapshot,
-    connections: Mapping[str, Connection],
-    deadline: float,
-) -> list[Gap | Repeat]:
-    connection = choose_connection_to(connections, feeding[0].reader.place)
-    seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
-    messages = await asyncio.gather(
-        *(lag.read_message(connection, reader.name, seq, _get_remaining(deadline)) for seq in seqs)
-    )
-    places = {feed.origin.name: feed.origin.place for feed in feeding}
+@value_class
+class _Jump:
+    """Two messages of *origin* that a reader has one behind the other: one with sequence *seq* behind *earlier*, with *last*."""
+
+    origin: str
+    last: int
+    earlier: DirectMessage
+    seq: int
+
+
+def _find_jumps(
+    messages: Iterable[DirectMessage | None], origins: Collection[str], reader: str
+) -> tuple[list[_Jump], Mapping[str, SequenceSet]]:
+    """Where *messages* of *reader* leave out sequences of an origin or go back, and by origin what repairs have put in."""
     before: dict[str, tuple[int, DirectMessage]] = {}
-    passed: list[tuple[str, int, int]] = []
-    replayed: dict[str, SequenceSet] = {}
-    proven: list[Gap | Repeat] = []
+    jumps: list[_Jump] = []
+    replayed = defaultdict[str, SequenceSet](SequenceSet)
     for message in messages:
         if message is None:
             before.clear()
             continue
-        origin, seq = origin_of(message.headers, places, reader=reader.name)
+        origin, seq = origin_of(message.headers, origins, reader=reader)
         if origin is None or seq is None:
             continue
         if (replay := parse_replay(origin)) is not None:
-            replayed.setdefault(replay[0], SequenceSet()).add(seq)
-        if origin not in places:
-            continue
-        last, earlier = before.get(origin, (seq - 1, message))
-        before[origin] = seq, message
-        if seq > last + 1:
-            passed.append((origin, last + 1, seq - 1))
-        elif seq <= last:
+            replayed[replay[0]].add(seq)
+        if origin in origins:
+            last, earlier = before.get(origin, (seq - 1, message))
+            before[origin] = seq, message
+            if seq != last + 1:
+                jumps.append(_Jump(origin=origin, last=last, earlier=earlier, seq=seq))
+    return jumps, replayed
+
+
+@value_class
+class _ReaderCheck:
+    """One reader of *stream*, and how it and its *origins* are asked, until the *deadline*."""
+
+    topology: Topology
+    stream: VirtualStream
+    reader: StreamSnapshot
+    connection: Connection
+    origins: Mapping[str, Connection]
+    deadline: float
+
+    async def find_gaps_and_repeats(self) -> list[Gap | Repeat]:
+        """What its newest messages prove. Raises as requests do."""
+        name, last = self.reader.name, self.reader.last_seq
+        seqs = range(max(self.reader.first_seq, last - WINDOW + 1), last + 1)
+        reads = (lag.read_message(self.connection, name, seq, self._remaining()) for seq in seqs)
+        jumps, replayed = _find_jumps(await asyncio.gather(*reads), self.origins, name)
+        proven: list[Gap | Repeat] = []
+        for jump in jumps:
+            if jump.seq > jump.last:
+                # What a repair has put in stands behind it.
+                lacks = SequenceSet([(jump.last + 1, jump.seq - 1)]) - replayed[jump.origin]
+                proven += await self._keep_stored_gaps(jump.origin, lacks)
+                continue
             # An origin that was made anew has other messages there, or none: then this is no repeat.
-            held = await lag.read_message(
-                choose_connection_to(connections, places[origin]), origin, last, _get_remaining(deadline)
-            )
-            if held is not None and _is_same(held, earlier):
-                proven.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
-    is_dropped = partial(_is_dropped, topology, feeding[0].virtual, reader, connection, deadline)
-    for origin, first, end in passed:
-        # What a repair has put in stands behind it.
-        lacks = SequenceSet([(first, end)]) - replayed.get(origin, SequenceSet())
-        proven += await _keep_stored_gaps(
-            reader.name, origin, lacks, choose_connection_to(connections, places[origin]), deadline, is_dropped
-        )
-    return proven
+            held = await lag.read_message(self.origins[jump.origin], jump.origin, jump.last, self._remaining())
+            if held is not None and _is_same(held, jump.earlier):
+                proven.append(Repeat(reader=name, origin=jump.origin, seq=jump.seq, later=jump.last))
+        return proven
 
+    async def _keep_stored_gaps(self, origin: str, lacks: SequenceSet) -> list[Gap]:
+        """The parts of *lacks* in which *origin* still holds a message that was not dropped as a duplicate."""
+        gaps = []
+        for first, last in lacks.runs():
+            held = await self._read_next(origin, first)
+            while held is not None and held.seq <= last and await self._may_have_dropped(held):
+                held = await self._read_next(origin, held.seq + 1)
+            if held is not None and held.seq <= last:
+                gaps.append(Gap(reader=self.reader.name, origin=origin, first=held.seq, last=last))
+        return gaps
 
-async def _is_dropped(
-    topology: Topology,
-    virtual: str,
-    reader: StreamSnapshot,
-    connection: Connection,
-    deadline: float,
-    held: DirectMessage,
-) -> bool:
-    """Whether *reader* may have dropped *held* as a duplicate. Where it cannot be told, nothing is claimed."""
-    stream = topology.stream(virtual)
-    subject = physical.published_subject(topology.naming, stream, held.subject)
-    return await lag.is_duplicate(held, subject, reader, connection, _get_remaining(deadline)) is not False
+    async def _read_next(self, origin: str, seq: int) -> DirectMessage | None:
+        return await lag.read_next_message(self.origins[origin], origin, seq, self._remaining())
 
+    async def _may_have_dropped(self, held: DirectMessage) -> bool:
+        """Whether the reader may have dropped *held* as a duplicate. Where it cannot be told, nothing is claimed."""
+        subject = physical.published_subject(self.topology.naming, self.stream, held.subject)
+        return await lag.is_duplicate(held, subject, self.reader, self.connection, self._remaining()) is not False
 
-async def _keep_stored_gaps(
-    reader: str,
-    origin: str,
-    lacks: SequenceSet,
-    connection: Connection,
-    deadline: float,
-    is_dropped: Callable[[DirectMessage], Awaitable[bool]],
-) -> list[Gap]:
-    """The parts of *lacks* in which *origin* still holds a message that *is_dropped* does not explain."""
-    gaps = []
-    for first, last in lacks.runs():
-        held = await lag.read_next_message(connection, origin, first, _get_remaining(deadline))
-        while held is not None and held.seq <= last and await is_dropped(held):
-            held = await lag.read_next_message(connection, origin, held.seq + 1, _get_remaining(deadline))
-        if held is not None and held.seq <= last:
-            gaps.append(Gap(reader=reader, origin=origin, first=held.seq, last=last))
-    return gaps
+    def _remaining(self) -> float:
+        return max(0.05, self.deadline - time.monotonic())
 
 
 def _is_same(held: DirectMessage, sourced: DirectMessage) -> bool:
@@ -157,7 +172,3 @@ def _content_of(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tu
         message.headers.get("Nats-Msg-Id"),
         frozenset((key, value) for key, value in headers if not key.startswith("Nats-")),
     )
-
-
-def _get_remaining(deadline: float) -> float:
-    return max(0.05, deadline - time.monotonic())

@@ -22,8 +22,8 @@ from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.servers import leaders
 from vstream.servers.leaders import StreamLeadership
 from vstream.servers.target_servers import TargetServers
-from vstream.topology import physical
 from vstream.topology.model import Role, Topology
+from vstream.topology.replication import physical_streams
 from vstream.value_class import value_class
 
 _POLL = 0.1
@@ -123,11 +123,10 @@ class _Fed:
 def _streams_with_role(topology: Topology, *roles: Role) -> tuple[_Fed, ...]:
     streams: list[_Fed] = []
     for stream in topology.streams:
-        for part in stream.physical:
+        for part in physical_streams(stream):
             if part.role in roles:
                 is_mirror = part.role is Role.READ and stream.consistency.has_mirrors
-                name = physical.physical_name(stream, part.role, part.place)
-                streams.append(_Fed(name, part.place, feeds=1 if is_mirror else len(stream.write)))
+                streams.append(_Fed(part.name, part.place, feeds=1 if is_mirror else len(stream.write)))
     return tuple(streams)
 
 

@@ -18,7 +18,7 @@ from vstream.health.repair.live.scan import Tick
 from vstream.health.repair.sourcing import Leftover, SourcingRepairs, find_lost_ends, find_standstills
 from vstream.health.status import PairState
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.plan.live.connections import connect_reconnecting, join_connections, select_reached
+from vstream.plan.live.connections import connect_reconnecting, join_connections, require_reached, select_reached
 from vstream.servers.target_servers import TargetServers
 from vstream.syntax.document import Json
 from vstream.topology import physical
@@ -238,9 +238,7 @@ async def _repair_sourcing(
         still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in result.behind]
     for planned in repairs.refills:
         if planned.obstacle is None:
-            connection = opened[refill.choose_writing_region(request.topology, planned.lost)]
-            if isinstance(connection, NotReachableError):
-                raise connection
+            connection = require_reached(opened[refill.choose_writing_region(request.topology, planned.lost)])
             tick = _make_tick(observer, planned.lost.origin)
             await refill.publish_lost_end(planned, connection, tick)
     return still_open

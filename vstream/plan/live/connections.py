@@ -163,6 +163,13 @@ def choose_connection_to(connections: Mapping[str, _C], place: str) -> _C:
     return connections.get(place) or next(iter(connections.values()))
 
 
+def require_reached(connection: _C | VstreamError) -> _C:
+    """*connection*. Raises the reason why there is none."""
+    if isinstance(connection, VstreamError):
+        raise connection
+    return connection
+
+
 def select_reached(connections: Mapping[str, _C | NotReachableError]) -> Mapping[str, _C]:
     """The connections to regions that can be reached. Raises NotReachableError with every reason if there is none."""
     errors = [connection for connection in connections.values() if isinstance(connection, NotReachableError)]
