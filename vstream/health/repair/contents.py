@@ -210,15 +210,12 @@ class Tally:
     def __init__(self) -> None:
         self._same: list[DuplicatePair] = []
         self._different: list[DuplicatePair] = []
-        self._differing: Counter[str] = Counter()
-        self._count = 0
+        self._counts: Counter[str | None] = Counter()
+        """Of copies, by what differs; None for those in which nothing does."""
 
     def take(self, pair: DuplicatePair) -> None:
         """Add one."""
-        if pair.differs is None:
-            self._count += 1
-        else:
-            self._differing[pair.differs] += 1
+        self._counts[pair.differs] += 1
         examples = self._same if pair.differs is None else self._different
         if len(examples) < _NAMED:
             examples.append(pair)
@@ -229,9 +226,9 @@ class Tally:
             virtual=virtual,
             reader=reader,
             place=place,
-            count=self._count,
+            count=self._counts[None],
             examples=tuple(self._same),
-            differing=dict(self._differing),
+            differing={reason: count for reason, count in self._counts.items() if reason is not None},
             stay=tuple(self._different),
         )
 
