@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
 
 from vstream.plan.plan import (
     RULE,
@@ -38,79 +38,60 @@ from vstream.value_class import value_class
 
 
 class Stage(IntEnum):
-    """When a change is made. What others need comes first; what others still need is removed last."""
+    """When a change is made, and what that is called. What others need comes first; what others still need is removed last."""
 
-    ACCOUNTS = 0
+    title: str
+
+    def __new__(cls, order: int, title: str) -> Self:
+        """Stages compare by their *order*."""
+        stage = int.__new__(cls, order)
+        stage._value_ = order
+        stage.title = title
+        return stage
+
+    ACCOUNTS = 0, "accounts"
     """What servers load, if it only adds to their accounts: a stream may need it to reach others."""
-    FORGOTTEN_ORIGINS = 1
+    FORGOTTEN_ORIGINS = 1, "forget dead origins"
     """Origins of homes that are dead for good: created again next, under the same names."""
-    DETACHED_COPIES = 2
+    DETACHED_COPIES = 2, "detach copies"
     """The copies that they are made from stop mirroring those names."""
-    WRITE_STREAMS = 3
+    WRITE_STREAMS = 3, "write streams"
     """Everything that takes publishes, origins included."""
-    ORDER_STREAMS = 4
-    REFRESHED_READERS = 5
+    ORDER_STREAMS = 4, "order streams"
+    REFRESHED_READERS = 5, "refresh readers"
     """Readers of a stream that moved or was scaled source again at once; by themselves it takes 10 s or more."""
-    READ_STREAMS = 6
-    RECORDED_MOVES = 7
+    READ_STREAMS = 6, "read streams"
+    RECORDED_MOVES = 7, "record moves"
     """What has moved is recorded by its servers, and all there."""
-    STOPPED_COPIES = 8
+    STOPPED_COPIES = 8, "stop readers"
     """A read stream that was seeded from another stops mirroring it; a source that changes is removed."""
-    SOURCED_COPIES = 9
+    SOURCED_COPIES = 9, "resume readers"
     """It sources from where that stopped."""
-    CONSUMERS = 10
+    CONSUMERS = 10, "consumers"
     """Before the mappings: clients that are sent to a stream find its consumers there."""
-    REPLACED_COPIES = 11
+    REPLACED_COPIES = 11, "delete replaced copies"
     """Copies that an origin replaces."""
-    OPENED_ORIGINS = 12
+    OPENED_ORIGINS = 12, "open origins"
     """That origin takes publishes."""
-    MAPPINGS = 13
-    NAMED_STREAMS = 14
+    MAPPINGS = 13, "mappings"
+    NAMED_STREAMS = 14, "name streams"
     """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
-    NAMED_CONSUMERS = 15
+    NAMED_CONSUMERS = 15, "consumers"
     """Consumers of those."""
-    DELETED_CONSUMERS = 16
-    CLOSED_WRITE_STREAMS = 17
+    DELETED_CONSUMERS = 16, "delete consumers"
+    CLOSED_WRITE_STREAMS = 17, "close write streams"
     """Write streams to be deleted stop taking publishes, where no mapping leads clients away from them."""
-    FORMER_STREAMS = 18
+    FORMER_STREAMS = 18, "drain former streams"
     """Write streams of a layout that the topology has left, once its read streams have everything of them."""
-    DROPPED_SOURCES = 19
+    DROPPED_SOURCES = 19, "remove sources"
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 20
-    DELETED_ORDER_STREAMS = 21
-    DELETED_WRITE_STREAMS = 22
-    FORMER_ACCOUNTS = 23
+    DELETED_READ_STREAMS = 20, "delete read streams"
+    DELETED_ORDER_STREAMS = 21, "delete order streams"
+    DELETED_WRITE_STREAMS = 22, "delete write streams"
+    FORMER_ACCOUNTS = 23, "delete former accounts"
     """What servers unload of a layout that the topology has moved away from: until then its streams hand on what they have."""
-    RETIRED_SERVERS = 24
+    RETIRED_SERVERS = 24, "remove servers"
 
-
-_TITLES = {
-    Stage.ACCOUNTS: "accounts",
-    Stage.FORGOTTEN_ORIGINS: "forget dead origins",
-    Stage.DETACHED_COPIES: "detach copies",
-    Stage.WRITE_STREAMS: "write streams",
-    Stage.ORDER_STREAMS: "order streams",
-    Stage.REFRESHED_READERS: "refresh readers",
-    Stage.READ_STREAMS: "read streams",
-    Stage.RECORDED_MOVES: "record moves",
-    Stage.STOPPED_COPIES: "stop readers",
-    Stage.SOURCED_COPIES: "resume readers",
-    Stage.CONSUMERS: "consumers",
-    Stage.REPLACED_COPIES: "delete replaced copies",
-    Stage.OPENED_ORIGINS: "open origins",
-    Stage.MAPPINGS: "mappings",
-    Stage.NAMED_STREAMS: "name streams",
-    Stage.NAMED_CONSUMERS: "consumers",
-    Stage.DELETED_CONSUMERS: "delete consumers",
-    Stage.CLOSED_WRITE_STREAMS: "close write streams",
-    Stage.FORMER_STREAMS: "drain former streams",
-    Stage.DROPPED_SOURCES: "remove sources",
-    Stage.DELETED_READ_STREAMS: "delete read streams",
-    Stage.DELETED_ORDER_STREAMS: "delete order streams",
-    Stage.DELETED_WRITE_STREAMS: "delete write streams",
-    Stage.FORMER_ACCOUNTS: "delete former accounts",
-    Stage.RETIRED_SERVERS: "remove servers",
-}
 
 _BEFORE = {
     GateKind.SETTLED: Stage.REFRESHED_READERS,
@@ -217,7 +198,7 @@ class PlanStage:
     @property
     def title(self) -> str:
         """What it is about."""
-        return _TITLES[self.stage]
+        return self.stage.title
 
     @property
     def waits(self) -> tuple[str, ...]:
