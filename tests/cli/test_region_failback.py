@@ -107,10 +107,10 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
 
 
 def test_what_left_the_topology_is_not_deleted_when_a_region_rests_or_returns() -> None:
-    pipeline.require_nothing_lost(_plan_deletion("prices"), TOPOLOGY)  # a copy where the home moves to
+    pipeline.require_no_other_losses(_plan_deletion("prices"), TOPOLOGY)  # a copy where the home moves to
     for virtual in ("foo", "bar"):
         with pytest.raises(RefusedError, match=f"`{virtual}-read-east` would lose messages"):
-            pipeline.require_nothing_lost(_plan_deletion(virtual), TOPOLOGY)
+            pipeline.require_no_other_losses(_plan_deletion(virtual), TOPOLOGY)
 
 
 def _as_server_plan(plan: Plan) -> ServerPlan:
@@ -145,9 +145,9 @@ def test_only_sources_that_died_with_the_region_are_dropped() -> None:
         change = Update(config=config, region="east", role=Role.READ, fields=(dropped,))
         return Plan(topology="lost", observed="", changes=(change,))
 
-    pipeline.require_nothing_lost(plan_drop("foo-write-west"), lost.require())
+    pipeline.require_no_other_losses(plan_drop("foo-write-west"), lost.require())
     with pytest.raises(RefusedError, match="`foo-read-east` would lose messages"):
-        pipeline.require_nothing_lost(plan_drop("foo-write-central"), lost.require())
+        pipeline.require_no_other_losses(plan_drop("foo-write-central"), lost.require())
 
 
 def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded() -> None:

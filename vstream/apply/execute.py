@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from vstream.apply.port import LEFT_TO_OTHERS, Administration, ReaderAdmin, StreamAdmin
@@ -248,13 +248,13 @@ class _PlanRun:
         """
         if (readers := self._administration.readers) is LEFT_TO_OTHERS:
             return
-        waiting = dict.fromkeys(gates, "")
+        waiting: dict[Gate, str] = dict.fromkeys(gates, "")
         moving = self._plan.moving
         began = time.monotonic()
         deadline = began + self._watch.gate_timeout
         try:
             while waiting:
-                await self._poll(waiting)
+                waiting = await self._poll(waiting)
                 settled = [gate for gate, missing in waiting.items() if not missing]
                 if time.monotonic() < began + MOVE_START_TIMEOUT:
                     settled = [gate for gate in settled if gate.stream not in moving or await self._has_moved(gate)]
@@ -268,8 +268,7 @@ class _PlanRun:
                     return
                 else:
                     await asyncio.sleep(GATE_POLL)
-                for gate in settled:
-                    del waiting[gate]
+                waiting = {gate: missing for gate, missing in waiting.items() if gate not in settled}
         except VstreamError as failure:
             self._unrefreshed.append(failure.message)
 
@@ -287,13 +286,13 @@ class _PlanRun:
             self._unrefreshed.extend(await readers.refresh(tuple(names)))
             self._refreshed.extend(name for name in names if name not in self._refreshed)
 
-    async def _poll(self, waiting: dict[Gate, str]) -> None:
-        """Write down what each gate of *waiting* lacks, nothing if it holds."""
-        missing = await asyncio.gather(*(self._checker.find_missing(gate) for gate in waiting))
-        waiting.update({gate: reason or "" for gate, reason in zip(waiting, missing, strict=True)})
-        for gate, reason in waiting.items():
+    async def _poll(self, gates: Collection[Gate]) -> dict[Gate, str]:
+        """What each of *gates* lacks, nothing if it holds."""
+        missing = await asyncio.gather(*(self._checker.find_missing(gate) for gate in gates))
+        for gate, reason in zip(gates, missing, strict=True):
             if reason:
                 self._watch.on_wait(gate, reason)
+        return {gate: reason or "" for gate, reason in zip(gates, missing, strict=True)}
 
     async def _load_mappings(self) -> None:
         mappings = self._administration.mappings

@@ -32,7 +32,7 @@ from vstream.plan.live.witnesses import (
     require_empty,
     wait_for_members,
 )
-from vstream.plan.pipeline import require_nothing_else, require_nothing_lost
+from vstream.plan.pipeline import require_no_other_losses, require_nothing_else
 from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.scenario.model import ChangeRegion, RegionCommand
@@ -161,7 +161,7 @@ async def change_region(request: RegionRequest, watch: RegionWatch) -> RegionRes
     change = PlannedChange(edit=edit, planned=await _plan(edit.topology, request, watch), report=report)
     watch.on_plan(change)
     plan = change.planned.plan
-    require_nothing_lost(plan, edit.topology)
+    require_no_other_losses(plan, edit.topology)
     if request.is_approved and not plan.blocked:
         if request.writes_file:
             edit.save()
@@ -221,7 +221,7 @@ async def _has_servers(edit: TopologyEdit, request: RegionRequest, watch: Region
     if not request.is_approved:
         return running == seats
     if not running:
-        require_nothing_lost((await _plan(before.topology, request, watch)).plan, before.topology)
+        require_no_other_losses((await _plan(before.topology, request, watch)).plan, before.topology)
     # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
     # not be let in yet.
     render = partial(render_lab, servers.lab, edit.topology, request.templates)

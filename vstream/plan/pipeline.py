@@ -108,7 +108,7 @@ def require_nothing_else(plan: Plan) -> None:
         )
 
 
-def require_nothing_lost(plan: Plan, topology: Topology) -> None:
+def require_no_other_losses(plan: Plan, topology: Topology) -> None:
     """Raises RefusedError where *plan* loses more than what died with a region, and copies that a new home has."""
     homed = {stream.name for stream in topology.streams if stream.consistency is Consistency.HOMED}
     dead_sources = {f"sources.{name}" for name in physical.lost_write_streams(topology)}

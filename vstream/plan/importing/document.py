@@ -53,10 +53,13 @@ def _write_document(name: str, system: Discovered, seen: RecognisedTopology) -> 
     durables = {stream: durable for stream, (durable, _) in consumers.items()}
     written = _write_stream_document(name, system, seen, stated, durables)
     for _ in range(_ROUNDS):
-        if not _settle(written, seen, stated):
+        unsaid = [*_list_unsaid(written, seen)]
+        if not unsaid:
             break
+        for stream, role, place, settings_of_part in unsaid:
+            stated[stream].setdefault((role, place), {}).update(settings_of_part)
         written = _write_stream_document(name, system, seen, stated, durables)
-    return _with_buckets(written, seen), [item for _, unsaid in consumers.values() for item in unsaid]
+    return _with_buckets(written, seen), [item for _, left_out in consumers.values() for item in left_out]
 
 
 def _find_ages(stream: RecognisedStream) -> dict[tuple[Role, str], Data]:
@@ -101,15 +104,12 @@ def _is_said_whole(trial: Data, recognised: RecognisedStream) -> bool:
     return virtual.subjects == recognised.subjects and not any(True for _ in _find_unsaid(virtual, recognised))
 
 
-def _settle(written: Data, seen: RecognisedTopology, stated: Mapping[str, dict[tuple[Role, str], Data]]) -> bool:
-    """Say what physical streams have, and would not have yet. Whether that was anything."""
+def _list_unsaid(written: Data, seen: RecognisedTopology) -> Iterator[tuple[str, Role, str, Data]]:
+    """What physical streams have and *written* does not say: the virtual stream, role, place and settings of each."""
     virtual = {recognised.name: recognised for recognised in _resolve(written).streams}
-    more = False
     for recognised in seen.virtual:
         for role, place, new in _find_unsaid(virtual[recognised.name], recognised):
-            stated[recognised.name].setdefault((role, place), {}).update(new)
-            more = True
-    return more
+            yield recognised.name, role, place, new
 
 
 def _resolve(written: Data) -> Topology:

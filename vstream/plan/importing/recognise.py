@@ -53,41 +53,35 @@ class RecognisedTopology:
 
 def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
     """The virtual streams of the topology *owner*, and those that nobody has marked."""
-    parts, undescribed = match_streams(system.streams, owner)
+    parts, unmatched = match_streams(system.streams, owner)
     where, unsure = locate_regions(system, parts)
     by_name: dict[str, list[MatchedStream]] = {}
     for part in parts:
         by_name.setdefault(part.virtual, []).append(with_place(part, where))
     kind = _guess_naming(parts)
     led = _leads_by_stream(system)
-    virtual, used = [], set[str]()
+    virtual: list[RecognisedStream] = []
+    incomplete: list[UndescribedItem] = []
     for name, matched in sorted(by_name.items()):
-        recognised = (
-            _recognise_stream(name, matched, where, kind, led.get(name, ())) if re.match(STREAM_PATTERN, name) else None
-        )
-        if recognised is None:
-            missing = (
-                "write streams or an origin" if all(part.role is Role.READ for part in matched) else "read streams"
-            )
-            text = f"is part of a virtual stream `{name}` that has no {missing}"
-            if not re.match(STREAM_PATTERN, name):
-                text = f"would be part of a virtual stream `{name}`, which is not a valid name"
-            undescribed.extend(
-                UndescribedItem(kind="stream", name=part.stream.config.name, text=text) for part in matched
-            )
-        else:
+        is_valid = re.match(STREAM_PATTERN, name) is not None
+        recognised = _recognise_stream(name, matched, where, kind, led.get(name, ())) if is_valid else None
+        if recognised is not None:
             virtual.append(recognised)
-        used |= {part.stream.config.name for part in matched}
-    undescribed.extend([*unsure, *_find_dangling(virtual, system)])
-    undescribed.extend(
-        _list_plain(
-            system,
-            used,
-            {recognised.takes_over for recognised in virtual},
-            {item.name for item in undescribed},
-        )
-    )
-    return RecognisedTopology(places=where, naming=kind, virtual=tuple(virtual), undescribed=tuple(undescribed))
+        else:
+            incomplete += _list_incomplete(name, matched, is_valid=is_valid)
+    reported = [*unmatched, *incomplete, *unsure, *_find_dangling(virtual, system)]
+    told = {*(part.stream.config.name for part in parts), *(item.name for item in reported)}
+    plain = _list_plain(system, {*told, *(recognised.takes_over for recognised in virtual)})
+    return RecognisedTopology(places=where, naming=kind, virtual=tuple(virtual), undescribed=(*reported, *plain))
+
+
+def _list_incomplete(name: str, parts: Sequence[MatchedStream], *, is_valid: bool) -> Iterator[UndescribedItem]:
+    """The *parts* of what would be the virtual stream *name*, and why it is none."""
+    text = f"would be part of a virtual stream `{name}`, which is not a valid name"
+    if is_valid:
+        missing = "write streams or an origin" if all(part.role is Role.READ for part in parts) else "read streams"
+        text = f"is part of a virtual stream `{name}` that has no {missing}"
+    yield from (UndescribedItem(kind="stream", name=part.stream.config.name, text=text) for part in parts)
 
 
 def _recognise_stream(
@@ -208,12 +202,10 @@ def _find_dangling(virtual: Iterable[RecognisedStream], system: Discovered) -> I
                     yield UndescribedItem(kind="field", name=config.name, text=text, do=do)
 
 
-def _list_plain(
-    system: Discovered, parts: set[str], taken_over: set[str | None], reported: set[str]
-) -> Iterable[UndescribedItem]:
-    """Streams that are no part of a virtual one."""
+def _list_plain(system: Discovered, told: set[str | None]) -> Iterable[UndescribedItem]:
+    """Streams that are no part of a virtual one, without those *told* of already."""
     for name, observed in sorted(system.streams.items()):
-        if name in parts or name in taken_over or name in reported or observed.config.owner is not None:
+        if name in told or observed.config.owner is not None:
             continue
         fields = observed.config.fields
         listed = fields.get("subjects")

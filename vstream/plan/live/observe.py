@@ -64,13 +64,12 @@ async def observe(
     silent_accounts = await _find_silent_accounts(admin, sorted(partly))
     accounts = [name for name in accounts if name not in silent_accounts]
     streams, missing = await _list_streams(topology, connections, admin, accounts)
-    unread.extend(_list_unknown_regions(topology, streams.values(), endpoints))
     consumers, no_answer = await _read_consumers(topology, streams, admin)
     return Observed(
         streams=streams,
         missing=missing,
         rules=rules,
-        unread_servers=tuple(sorted(unread)),
+        unread_servers=tuple(sorted((*unread, *_list_unknown_regions(topology, streams.values(), endpoints)))),
         consumers=consumers,
         silent_consumers=no_answer,
         at=at,
