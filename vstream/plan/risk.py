@@ -13,6 +13,17 @@ from vstream.topology.stream_config import ObservedStream
 from vstream.value_class import value_class
 
 _PUBLISHED_TO = frozenset({Role.WRITE, Role.ORIGIN})
+_HARMLESS = {
+    "allow_atomic": "batches become possible",
+    "allow_direct": "Direct Get becomes possible",
+    "allow_msg_ttl": "messages may carry a TTL; this can never be turned off again",
+    "compression": "new blocks are stored this way",
+    "description": "a text",
+    "discard_new_per_subject": "applies from now on",
+    "duplicate_window": "applies from now on",
+}
+_Judge = Callable[["Json", "Json", "Role | None"], "Rating"]
+_LIMITS = frozenset({"max_age", "max_bytes", "max_msgs", "max_msgs_per_subject"})
 
 
 class Risk(Enum):
@@ -36,17 +47,6 @@ class Rating(NamedTuple):
 
     risk: Risk
     why: str
-
-
-_HARMLESS = {
-    "allow_atomic": "batches become possible",
-    "allow_direct": "Direct Get becomes possible",
-    "allow_msg_ttl": "messages may carry a TTL; this can never be turned off again",
-    "compression": "new blocks are stored this way",
-    "description": "a text",
-    "discard_new_per_subject": "applies from now on",
-    "duplicate_window": "applies from now on",
-}
 
 
 def classify(field: str, before: Json, after: Json, role: Role | None) -> Rating:
@@ -95,7 +95,6 @@ def _rate_as(risk: Risk, why: str) -> _Judge:
     return lambda _before, _after, _role: Rating(risk, why)
 
 
-_Judge = Callable[["Json", "Json", "Role | None"], "Rating"]
 _JUDGES: Mapping[str, _Judge] = {
     "max_age": _judge_limit,
     "max_bytes": _judge_limit,
@@ -156,9 +155,6 @@ def estimate_removal(field: str, limit: Json, stream: ObservedStream, at: dateti
     elif held and at is not None and stream.first_at is not None:
         removed = held if at - stream.first_at > timedelta(microseconds=limit / 1_000) else 0
     return Removal(at_most=removed, held=held)
-
-
-_LIMITS = frozenset({"max_age", "max_bytes", "max_msgs", "max_msgs_per_subject"})
 
 
 def _is_tighter(before: Json, after: Json) -> bool:

@@ -25,6 +25,10 @@ from vstream.plan.stages import list_stages, stage_as_dict
 from vstream.value_class import value_class
 
 FORMAT = 2
+_FOLLOWING = frozenset({"demands", "stages"})
+"""Parts of a plan that follow from the others."""
+_MEASURED = frozenset({"unreachable", "asked", "messages", "consumers", "given_up", "removes_now"})
+"""What is measured each time that a plan is made: regions come back, and clients keep publishing."""
 
 
 @value_class
@@ -174,12 +178,6 @@ def require_same(fresh: Plan, reviewed: Mapping[str, Any]) -> None:
         "this vstream plans other changes than the one that wrote the file",
         hint="run `vstream plan` again and review what is different; `--templates` must be the same for both",
     )
-
-
-_FOLLOWING = frozenset({"demands", "stages"})
-"""Parts of a plan that follow from the others."""
-_MEASURED = frozenset({"unreachable", "asked", "messages", "consumers", "given_up", "removes_now"})
-"""What is measured each time that a plan is made: regions come back, and clients keep publishing."""
 
 
 def _select_compared(plan: Mapping[str, Any]) -> dict[str, Any]:

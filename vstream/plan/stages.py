@@ -93,7 +93,7 @@ class Stage(IntEnum):
     RETIRED_SERVERS = 24, "remove servers"
 
 
-_BEFORE = {
+_BEFORE: Mapping[GateKind, Stage] = {
     GateKind.SETTLED: Stage.REFRESHED_READERS,
     GateKind.ARRIVED: Stage.DELETED_READ_STREAMS,
     GateKind.RECORDED: Stage.RECORDED_MOVES,
@@ -104,6 +104,21 @@ _BEFORE = {
     GateKind.DRAINED: Stage.DROPPED_SOURCES,
     GateKind.UNCHANGED: Stage.DELETED_READ_STREAMS,
 }
+_STEPS: Mapping[Handover, Stage] = {
+    Handover.STOP: Stage.STOPPED_COPIES,
+    Handover.SOURCE: Stage.SOURCED_COPIES,
+    Handover.CLOSE: Stage.CLOSED_WRITE_STREAMS,
+    Handover.DETACH: Stage.DETACHED_COPIES,
+    Handover.OPEN: Stage.OPENED_ORIGINS,
+}
+_STAGES: Mapping[Role, tuple[Stage, Stage]] = {
+    Role.WRITE: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
+    Role.ORIGIN: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
+    Role.ORDER: (Stage.ORDER_STREAMS, Stage.DELETED_ORDER_STREAMS),
+    Role.READ: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
+    Role.CATALOG: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
+}
+"""By role: when a stream is created or changed, and when it is deleted."""
 
 
 def stage_after(gate: Gate) -> Stage:
@@ -159,23 +174,6 @@ def lists_more(before: Json, after: Json) -> bool:
     """Whether the list *after* has items that *before* lacks."""
     former = before if isinstance(before, list) else []
     return any(item not in former for item in (after if isinstance(after, list) else []))
-
-
-_STEPS: Mapping[Handover, Stage] = {
-    Handover.STOP: Stage.STOPPED_COPIES,
-    Handover.SOURCE: Stage.SOURCED_COPIES,
-    Handover.CLOSE: Stage.CLOSED_WRITE_STREAMS,
-    Handover.DETACH: Stage.DETACHED_COPIES,
-    Handover.OPEN: Stage.OPENED_ORIGINS,
-}
-_STAGES: Mapping[Role, tuple[Stage, Stage]] = {
-    Role.WRITE: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
-    Role.ORIGIN: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
-    Role.ORDER: (Stage.ORDER_STREAMS, Stage.DELETED_ORDER_STREAMS),
-    Role.READ: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
-    Role.CATALOG: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
-}
-"""By role: when a stream is created or changed, and when it is deleted."""
 
 
 @value_class

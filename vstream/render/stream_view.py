@@ -15,6 +15,26 @@ from vstream.topology.model import Consumer, PhysicalPart, Role, StreamSettings,
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import OWNERSHIP_KEYS, REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
 
+_CATALOG: Mapping[str, Json] = {
+    "retention": "limits",
+    "storage": "memory",
+    "num_replicas": 1,
+    "max_msgs": 1,
+    "max_bytes": 1024,
+    "discard": "old",
+    "allow_direct": True,
+    "description": "holds nothing: clients find the stream of this name by its subjects",
+}
+_NS = 1_000_000_000
+_EXPECTED = {
+    "subjects": (str, "`subjects`, a list of texts"),
+    "sources": (dict, "`sources`, a list of objects"),
+    "mirror": (dict, "`mirror`, an object"),
+}
+_MARK = "\0"
+_SLOT = re.compile(r'"\\u0000(\w+)"')
+"""A marked value, as JSON writes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamTemplate:
@@ -63,18 +83,6 @@ def list_catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalPa
             )
         )
     return tuple(parts)
-
-
-_CATALOG: Mapping[str, Json] = {
-    "retention": "limits",
-    "storage": "memory",
-    "num_replicas": 1,
-    "max_msgs": 1,
-    "max_bytes": 1024,
-    "discard": "old",
-    "allow_direct": True,
-    "description": "holds nothing: clients find the stream of this name by its subjects",
-}
 
 
 def sources_of(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
@@ -139,9 +147,6 @@ def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | No
     return naming.external_api(physical.mirrored_stream(stream) or stream.name, account)
 
 
-_NS = 1_000_000_000
-
-
 def make_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
     """The user's metadata, and by what vstream knows that the stream is its own."""
     return {
@@ -189,13 +194,6 @@ def consumer_problem(fields: Mapping[str, Json], name: str, metadata: Mapping[st
     return None
 
 
-_EXPECTED = {
-    "subjects": (str, "`subjects`, a list of texts"),
-    "sources": (dict, "`sources`, a list of objects"),
-    "mirror": (dict, "`mirror`, an object"),
-}
-
-
 def stream_problem(
     fields: Mapping[str, Json], name: str, template: StreamTemplate, ownership: Mapping[str, Json]
 ) -> str | None:
@@ -215,11 +213,6 @@ def stream_problem(
     if not isinstance(items, list) or not items or any(not isinstance(item, item_type) for item in items):
         return f"the stream `{name}` needs {description}"
     return None
-
-
-_MARK = "\0"
-_SLOT = re.compile(r'"\\u0000(\w+)"')
-"""A marked value, as JSON writes it."""
 
 
 def mark_values(view: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Json]]:

@@ -20,6 +20,10 @@ _INT32 = 1 << 31
 _INT64 = 1 << 63
 _UINT32 = 1 << 32
 _SHORTEST_CALL = len("{{}}")
+FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
+"""What stands for a token in the destination of a transform."""
+_COMMA = re.compile(r",[\t\n\f\r ]*")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class ErrorKind(Enum):
@@ -107,10 +111,6 @@ def _pattern(function: Function) -> re.Pattern[str]:
 
 
 _CALLS = tuple((function, _pattern(function)) for function in Function)  # in the server's order
-FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
-"""What stands for a token in the destination of a transform."""
-_COMMA = re.compile(r",[\t\n\f\r ]*")
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 @value_class

@@ -33,6 +33,13 @@ _SURVIVES_ONE = 3
 _SURVIVES_TWO = 5
 
 _API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
+_SharedSettings = dict[tuple[model.Role, str, tuple[str, ...], str], model.StreamSettings]
+"""By role, place, regions, and what a stream says beside `_ALONE`: most of thousands of streams have the same."""
+_ALONE = frozenset({"subjects", "regions", "canary", "takes_over", "consumers", "survive"})
+"""What has no say in the settings of a stream."""
+_WORDS = {model.Role.WRITE: "write", model.Role.ORIGIN: "write", model.Role.ORDER: "order", model.Role.READ: "read"}
+"""The key under which the settings of a role are written."""
+_SETTING_FIELDS = frozenset(SettingsDocument.model_fields) - {"config", "metadata"}
 
 
 def resolve_document(document: TopologyDocument) -> model.Topology:
@@ -249,12 +256,6 @@ def _decode_endpoint(document: TopologyDocument, region: str) -> model.Endpoint 
     return replace(endpoint, system=replace(without_login, **connect.system.model_dump(), monitor=()))
 
 
-_SharedSettings = dict[tuple[model.Role, str, tuple[str, ...], str], model.StreamSettings]
-"""By role, place, regions, and what a stream says beside `_ALONE`: most of thousands of streams have the same."""
-_ALONE = frozenset({"subjects", "regions", "canary", "takes_over", "consumers", "survive"})
-"""What has no say in the settings of a stream."""
-
-
 def _decode_stream(
     document: TopologyDocument, name: str, stream: StreamDocument, shared: _SharedSettings
 ) -> model.VirtualStream:
@@ -332,10 +333,6 @@ def _decode_consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, 
             "metadata": dict(consumer.metadata),
         },
     )
-
-
-_WORDS = {model.Role.WRITE: "write", model.Role.ORIGIN: "write", model.Role.ORDER: "order", model.Role.READ: "read"}
-"""The key under which the settings of a role are written."""
 
 
 def list_levels(
@@ -417,9 +414,6 @@ def _decode_settings(
     if placement_tags and region:
         placement["tags"] = list(placement_tags)
     return model.StreamSettings(fields={**fields, **config, "placement": placement, "metadata": metadata})
-
-
-_SETTING_FIELDS = frozenset(SettingsDocument.model_fields) - {"config", "metadata"}
 
 
 def _choose_replicas(document: TopologyDocument, regions: tuple[str, ...], place: str) -> int:

@@ -21,6 +21,8 @@ _FEW = 8
 """Keys to list where none was written."""
 _APART = {("streams",), ("kv",), ("objects",), ("defaults",)}
 """Keys of one entry that can be removed: nothing else refers to them."""
+_CALLED: Final = {"model": "consistency", "consistency_model": "consistency", "profile": "routing", "layout": "routing"}
+"""Other names that people use for keys, whose spelling is not close."""
 
 
 def _is_needed(path: Path) -> bool:
@@ -55,10 +57,6 @@ def _explain_map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     if hint is None and len(keys) <= _FEW:
         hint = f"known there: {', '.join(f'`{key}`' for key in keys)}"
     return message, hint
-
-
-_CALLED: Final = {"model": "consistency", "consistency_model": "consistency", "profile": "routing", "layout": "routing"}
-"""Other names that people use for keys, whose spelling is not close."""
 
 
 def _explain_unknown_key(key: str, names: list[str]) -> str | None:

@@ -52,6 +52,15 @@ SOURCE_API_PREFIX = "_vs.from"
 """In an account with streams, the API prefix of an account that it sources from: `_vs.from.<account>`."""
 HIDDEN_PREFIXES = ("W_", "R_", "S_", FORMER_PREFIX, REGION_ACCOUNT_PREFIX)
 """Prefixes of accounts that hold streams and that others reach through imports. No domain has such a name."""
+REPLAY_SUFFIX = ":Rpl[0-9A-Za-z]{5}$"
+"""
+Suffix of the streams from which a repair puts back missing messages: `foo-write-west:RplXXXXX`.
+
+As servers write a stream of another account: an audit takes one for `foo-write-west` itself, and a server that looks
+for where to go on with that does not.
+"""
+_ACCOUNT = re.compile(rf"(?:{re.escape(SOURCE_API_PREFIX)}\.([^.]+)|\$JS\.([^.]+)\.API)")
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 @value_class
@@ -244,17 +253,6 @@ def source_name(source: Mapping[str, Json], reader: str) -> str:
 def _account_of_api(api: str) -> str:
     """The account or domain behind an API prefix, which thousands of sources share."""
     return _ACCOUNT.sub(r"\1\2", api)
-
-
-REPLAY_SUFFIX = ":Rpl[0-9A-Za-z]{5}$"
-"""
-Suffix of the streams from which a repair puts back missing messages: `foo-write-west:RplXXXXX`.
-
-As servers write a stream of another account: an audit takes one for `foo-write-west` itself, and a server that looks
-for where to go on with that does not.
-"""
-_ACCOUNT = re.compile(rf"(?:{re.escape(SOURCE_API_PREFIX)}\.([^.]+)|\$JS\.([^.]+)\.API)")
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def header_name(stream: str, reader: str | None = None) -> str:

@@ -14,14 +14,15 @@ from vstream.plan.live.witnesses import DeathReport, DeathVerdict
 from vstream.plan.plan import Plan
 
 
+def _mark_sentences(sign: str, style: str, sentences: Sequence[str]) -> Iterator[Text]:
+    return (Text.assemble((f"  {sign} ", style), sentence) for sentence in sentences)
+
+
 def describe_report(report: DeathReport) -> Iterator[Text]:
     """A line for each witness, then what follows from it."""
-    for style, sign, sentences in (
-        ("bold red", "✗", report.alive),
-        ("green", "✓", report.silent),
-        ("yellow", "?", report.unknown),
-    ):
-        yield from (Text.assemble((f"  {sign} ", style), sentence) for sentence in sentences)
+    yield from _mark_sentences("✗", "bold red", report.alive)
+    yield from _mark_sentences("✓", "green", report.silent)
+    yield from _mark_sentences("?", "yellow", report.unknown)
     regions = " and ".join(f"`{region}`" for region in report.regions)
     verb = "are" if report.regions[1:] else "is"
     if report.verdict is DeathVerdict.ALIVE:
@@ -67,13 +68,10 @@ def _report_as_dict(report: DeathReport | None) -> dict[str, Any] | None:
 
 def describe_drain(seen: Emptiness, target: str, servers: Sequence[str], *, is_done: bool) -> Iterator[Text]:
     """A line for each thing that was seen, then whether *target* can be stopped."""
-    for style, sign, sentences in (
-        ("green", "✓", seen.moved),
-        ("bold red", "✗", seen.missing),
-        ("yellow", "?", seen.unknown),
-        ("yellow", "!", seen.notes),
-    ):
-        yield from (Text.assemble((f"  {sign} ", style), sentence) for sentence in sentences)
+    yield from _mark_sentences("✓", "green", seen.moved)
+    yield from _mark_sentences("✗", "bold red", seen.missing)
+    yield from _mark_sentences("?", "yellow", seen.unknown)
+    yield from _mark_sentences("!", "yellow", seen.notes)
     if seen.missing:
         yield Text(f"It is not safe to stop {target} yet.", style="bold red")
     elif seen.unknown:

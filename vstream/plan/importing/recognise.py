@@ -24,6 +24,8 @@ from vstream.value_class import value_class
 Lead = tuple[str, str]
 """The cluster whose clients a rule is for, and the region whose write stream it leads to."""
 _WILDCARD = re.compile(r"\{\{\s*wildcard\(\s*([0-9]+)\s*\)\s*\}\}", re.IGNORECASE)
+_NAMED = (Role.WRITE, Role.READ, Role.ORDER)
+"""Roles that are part of a physical stream's name. An origin is called like its virtual stream; an ordering stream can be."""
 
 
 @value_class
@@ -216,10 +218,6 @@ def _list_plain(system: Discovered, told: set[str | None]) -> Iterable[Undescrib
         is_bucket = name.startswith(("KV_", "OBJ_"))
         do = f"a virtual stream with `subjects: [{subjects}]` can take it over: `takes_over: {name}`"
         yield UndescribedItem(kind="stream", name=name, text=text, do=do if can_be and not is_bucket else None)
-
-
-_NAMED = (Role.WRITE, Role.READ, Role.ORDER)
-"""Roles that are part of a physical stream's name. An origin is called like its virtual stream; an ordering stream can be."""
 
 
 def match_streams(

@@ -15,6 +15,22 @@ from vstream.topology.stream_config import parse_metadata
 from vstream.topology.units import UNLIMITED, spell_nanoseconds, spell_size
 
 Data = dict[str, Any]
+_PASSED_ON = (
+    "allow_atomic", "allow_batched", "allow_msg_counter", "allow_msg_schedules", "consumer_limits",
+    "discard_new_per_subject", "no_ack", "persist_mode", "republish", "subject_delete_marker_ttl",
+)  # fmt: skip
+"""Fields that the language passes on under `config`. All others follow from the topology, or are left out."""
+_NO_LABELS = ("vstream.", "_nats.")
+"""Metadata of vstream and of servers."""
+_CONSUMER_DEFAULT: Mapping[str, Json] = {"ack_policy": "explicit"}
+"""What the language says of a consumer of which nothing is said, where servers say something else."""
+_UNSAYABLE = (
+    "deliver_group", "deliver_subject", "flow_control", "idle_heartbeat", "opt_start_seq", "opt_start_time",
+)  # fmt: skip
+"""A consumer that pushes, or one that begins at a message, which is another one in each region."""
+_SAME_IN_BUCKETS = ("consistency", "home", "virtual_name", "regions", "storage", "replicas", "compression", "placement_tags", "description", "metadata")  # fmt: skip
+"""What is said of a bucket as of its stream."""
+_TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
 
 def _write_window(value: int) -> str:
@@ -48,13 +64,6 @@ _WORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "description": ("description", _keep),
 }
 """Fields with a key in the language, and how their values are written."""
-_PASSED_ON = (
-    "allow_atomic", "allow_batched", "allow_msg_counter", "allow_msg_schedules", "consumer_limits",
-    "discard_new_per_subject", "no_ack", "persist_mode", "republish", "subject_delete_marker_ttl",
-)  # fmt: skip
-"""Fields that the language passes on under `config`. All others follow from the topology, or are left out."""
-_NO_LABELS = ("vstream.", "_nats.")
-"""Metadata of vstream and of servers."""
 
 
 def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role: Role) -> Data:
@@ -114,12 +123,6 @@ _CONSUMER: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "mem_storage": ("memory", _keep),
     "num_replicas": ("replicas", _keep),
 }
-_CONSUMER_DEFAULT: Mapping[str, Json] = {"ack_policy": "explicit"}
-"""What the language says of a consumer of which nothing is said, where servers say something else."""
-_UNSAYABLE = (
-    "deliver_group", "deliver_subject", "flow_control", "idle_heartbeat", "opt_start_seq", "opt_start_time",
-)  # fmt: skip
-"""A consumer that pushes, or one that begins at a message, which is another one in each region."""
 
 
 def express_consumer(fields: Mapping[str, Json]) -> Data | None:
@@ -144,11 +147,6 @@ def express_consumer(fields: Mapping[str, Json]) -> Data | None:
     if config:
         stated["config"] = config
     return stated
-
-
-_SAME_IN_BUCKETS = ("consistency", "home", "virtual_name", "regions", "storage", "replicas", "compression", "placement_tags", "description", "metadata")  # fmt: skip
-"""What is said of a bucket as of its stream."""
-_TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
 
 def find_bucket_path(stream: RecognisedStream) -> tuple[str, str] | None:

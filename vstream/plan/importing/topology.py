@@ -26,6 +26,14 @@ from vstream.value_class import value_class
 UNNAMED = "imported"
 """Name of a topology if nothing on the servers gives one."""
 _HIDING = tuple(profile for profile in PROFILES.values() if not profile.has_physical_names)
+_PLAIN = re.compile(
+    r"[A-Za-z_](?:[A-Za-z0-9_.>*/:-]*[A-Za-z0-9_.>*/-])?|(?:[0-9]+(?:ns|us|ms|s|m|h|d))+|[0-9]+(?:[KMGT]i?)?B"
+)
+"""Strings that never need quotes."""
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+_WIDTH = 110
+_ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+_BYTE, _PLANE = 0xFF, 0xFFFF
 
 
 @value_class
@@ -225,16 +233,6 @@ def _note_buckets(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for name, bucket in data.get(section, {}).items():
             if "writers" in bucket:
                 yield f"{section}.{name}.writers", "LOOK: is each key written in one region only?"
-
-
-_PLAIN = re.compile(
-    r"[A-Za-z_](?:[A-Za-z0-9_.>*/:-]*[A-Za-z0-9_.>*/-])?|(?:[0-9]+(?:ns|us|ms|s|m|h|d))+|[0-9]+(?:[KMGT]i?)?B"
-)
-"""Strings that never need quotes."""
-_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
-_WIDTH = 110
-_ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
-_BYTE, _PLANE = 0xFF, 0xFFFF
 
 
 def format_yaml(data: Mapping[str, Any], head: Iterable[str], beside: Mapping[str, str], tail: Iterable[str]) -> str:

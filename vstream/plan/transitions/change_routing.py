@@ -22,6 +22,31 @@ from vstream.topology.profiles import profile_of
 
 _MAPPED = Routing.MAPPED.value
 _ACCOUNTS = Routing.ACCOUNTS.value
+_MOVE = (
+    "say `routing: mapped` and `moves_to: accounts` first, apply it, and then `routing: accounts` and "
+    "`moves_from: mapped` (docs/changes.md)"
+)
+_STEPS = (
+    "keep the region for now, and take it out of the `regions` of each stream; "
+    "once that is applied, take it out of the topology"
+)
+_CLUSTERED = 2
+_API_RULE = f"{API}.>"
+"""What leads clients to the streams of `accounts`, and of no other layout."""
+_BESIDE = (
+    "notice nothing of this step: they stay in the layout that they are in, and the new one is made and fed beside it"
+)
+_LED_OVER = (
+    "move over: once their server has loaded the mappings, they publish into the new streams and read "
+    "from them; these have the history. Consumers of the old streams stay behind; those under `consumers` begin as their "
+    "`deliver_policy` says. An earlier `Nats-Msg-Id` is not known there, and a publish while a server reloads may get "
+    "no answer. There is no way back"
+)
+_TAKEN_OUT = (
+    "lose the consumers of the old streams, if they still use any, and a publish while a server "
+    "reloads may get no answer"
+)
+_BACK = "notice nothing of this step: they have not left the layout that stays"
 
 
 def block_profile_change(context: DiffContext) -> tuple[Blocked, ...]:
@@ -72,12 +97,6 @@ def _block_other_layout(name: str, stream: stream_config.ObservedStream, routing
     return Blocked(name=name, region=stream.config.metadata.get(stream_config.REGION_KEY), reason=reason, hint=hint)
 
 
-_MOVE = (
-    "say `routing: mapped` and `moves_to: accounts` first, apply it, and then `routing: accounts` and "
-    "`moves_from: mapped` (docs/changes.md)"
-)
-
-
 def block_stranded_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """Block streams of others in the account of clients, whose JetStream API is to lead elsewhere."""
     yield from outcomes
@@ -89,12 +108,6 @@ def block_stranded_streams(outcomes: Sequence[Outcome], context: DiffContext) ->
                 reason="it is in the account of clients, who reach only virtual streams there with `routing: accounts`",
                 hint="move it to another account, or delete it, first",
             )
-
-
-_STEPS = (
-    "keep the region for now, and take it out of the `regions` of each stream; "
-    "once that is applied, take it out of the topology"
-)
 
 
 def _list_domains(context: DiffContext) -> frozenset[str]:
@@ -222,25 +235,6 @@ def note_deaf_subscribers(outcomes: Sequence[Outcome], context: DiffContext) -> 
                 text=f"imports from {', '.join(sorted(new & heard))}, which is new: core subscribers that are connected while servers "
                 "reload one by one may hear nothing of it until they connect again (nats-server 8560)",
             )
-
-
-_CLUSTERED = 2
-_API_RULE = f"{API}.>"
-"""What leads clients to the streams of `accounts`, and of no other layout."""
-_BESIDE = (
-    "notice nothing of this step: they stay in the layout that they are in, and the new one is made and fed beside it"
-)
-_LED_OVER = (
-    "move over: once their server has loaded the mappings, they publish into the new streams and read "
-    "from them; these have the history. Consumers of the old streams stay behind; those under `consumers` begin as their "
-    "`deliver_policy` says. An earlier `Nats-Msg-Id` is not known there, and a publish while a server reloads may get "
-    "no answer. There is no way back"
-)
-_TAKEN_OUT = (
-    "lose the consumers of the old streams, if they still use any, and a publish while a server "
-    "reloads may get no answer"
-)
-_BACK = "notice nothing of this step: they have not left the layout that stays"
 
 
 def note_profile_change(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator[Outcome]:
