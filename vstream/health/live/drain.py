@@ -44,7 +44,7 @@ class Emptiness:
     unknown: tuple[str, ...] = ()
     """What could not be checked."""
     notes: tuple[str, ...] = ()
-    """What does not work while it is stopped."""
+    """What does not work while it is stopped, and what may be wrong that nobody looked for."""
 
     @property
     def is_safe(self) -> bool | None:
@@ -77,7 +77,8 @@ async def wait_until_region_empty(
             return (*filter(None, missing), *stranded), silent, is_final
 
         moved = await _move_leaders(topology, target, connection, servers) if moves_leaders else Emptiness()
-        return await _wait_until_empty(topology, servers, moved, look, within)
+        seen = await _wait_until_empty(topology, servers, moved, look, within)
+        return replace(seen, notes=(*seen.notes, *_describe_stale_values(topology, region)))
 
 
 async def wait_until_server_empty(
@@ -202,6 +203,15 @@ def _describe_outage(topology: Topology, servers: frozenset[str]) -> Iterator[st
     left = total - len(servers)
     if left <= total // 2:
         yield f"meanwhile {left} of {total} servers are no majority: no stream or consumer can be created or changed anywhere"
+
+
+def _describe_stale_values(topology: Topology, region: str) -> Iterator[str]:
+    """Its clients' later publishes may have come to others before earlier ones: then these are the last of their subjects."""
+    for stream in topology.streams:
+        limits = [settings.fields.get("max_msgs_per_subject") for settings in stream.read.values()]
+        if region in stream.write and any(isinstance(limit, int) and limit > 0 for limit in limits):
+            keeps = f"regions may keep the older value of a subject of `{stream.name}` that changed meanwhile"
+            yield f"{keeps}: `vstream repair messages --stream {stream.name}` brings the newer one back"
 
 
 def _list_stream_names(topology: Topology) -> Iterator[str]:
