@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -15,7 +16,7 @@ from tests.support.jetstream import JetStreamServer, fill
 from vstream.errors import NotReachableError
 from vstream.jetstream import read_stream
 from vstream.jetstream.connection import Reply, connect
-from vstream.jetstream.read_stream import AckSubject, read_headers, read_messages
+from vstream.jetstream.read_stream import AckSubject, read_headers, read_messages, read_through
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.topology.model import Endpoint
 
@@ -120,6 +121,30 @@ async def test_a_message_that_is_lost_on_its_way_is_asked_for_again(
         if lost == {1, 2, 3, 4}:
             with pytest.raises(NotReachableError, match=r"nothing more came of stream `foo` within 0.5 s$"):
                 await anext(read_messages(connection, "foo", patience=0.5))
+
+
+async def test_a_replica_that_stays_behind_its_leader_is_given_up(
+    server: JetStreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 5)
+    read_all, rounds = read_messages, iter((3, 5))
+
+    async def read_as_replica(connection: ReconnectingConnection, stream: str, **options: Any) -> Any:
+        """As a replica answers that has three messages, and later five."""
+        held = next(rounds, 3)
+        async for message in read_all(connection, stream, **options):
+            if message.seq <= held:
+                yield message
+
+    monkeypatch.setattr(read_stream, "read_messages", read_as_replica)
+    async with reconnecting(server) as connection:
+        assert [message.seq async for message in read_through(connection, "foo", first=2, last=4, patience=20)] == [
+            2,
+            3,
+            4,
+        ]
+        with pytest.raises(NotReachableError, match="a replica of `foo` lacks what its leader has from sequence 4 on"):
+            await anext(read_through(connection, "foo", first=4, last=5, patience=0.5))
 
 
 async def test_a_consumer_that_the_nearest_server_does_not_know_yet_is_asked_again(

@@ -95,24 +95,23 @@ async def take_backup(
             directory.create(request.text)  # once every region has answered: nothing is left where one did not
             manifest = _begin_manifest(request, connections, started)
             directory.capture.write_manifest(manifest)
-            saved = {}
+            snapshots: dict[str, SavedStream] = {}
             for stream in order_by_takers(request.streams):
                 on_stream(f"snapshot of {stream.config.name}")
                 connection = choose_connection_to(connections, stream.region)
-                saved[stream.config.name] = await _save(connection, stream, directory)
-            unfiltered = Capture(directory.path / ".unfiltered")
+                snapshots[stream.config.name] = await _save(connection, stream, directory)
+            unfiltered, read = Capture(directory.path / ".unfiltered"), dict[str, SavedStream]()
             for stream in request.streams:
-                on_stream(f"reading {stream.config.name}")
+                name = stream.config.name
+                on_stream(f"reading {name}")
                 connection = choose_connection_to(connections, stream.region)
-                item = saved[stream.config.name]
-                saved[stream.config.name] = await read_saved(connection, item, unfiltered, tuple(saved))
+                read[name] = await read_saved(connection, snapshots[name], unfiltered, tuple(snapshots))
         on_stream("checksums")
-        cut = find_cut(saved.values())
-        for name, item in saved.items():
-            saved[name] = _keep_up_to_cut(item, cut, unfiltered, directory.capture)
+        cut = find_cut(read.values())
+        saved = {name: _keep_up_to_cut(read[name], cut, unfiltered, directory.capture) for name in snapshots}
         shutil.rmtree(unfiltered.path)
         _write_samples(saved.values(), directory.capture, cut, time.monotonic_ns() - began)
-        counts = {item.name: _count_messages(directory.capture, item.name) for item in saved.values()}
+        counts = {name: _count_messages(directory.capture, name) for name in saved}
         captured = tuple(captured_stream(stream, messages=counts[stream.config.name]) for stream in request.streams)
         directory.capture.write_manifest(replace(manifest, streams=captured, is_complete=True, stopped_by=None))
         record = BackupRecord(

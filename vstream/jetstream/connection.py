@@ -54,6 +54,11 @@ class Reply:
     reply: str = ""
     """The subject on which the sender expects an answer, such as the acknowledgement of a fetched message."""
 
+    @classmethod
+    def of(cls, message: Msg) -> Reply:
+        """The library's *message*."""
+        return cls(data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply)
+
     @property
     def status(self) -> int | None:
         """The status in the first line of the headers; None for a plain message."""
@@ -144,7 +149,7 @@ class Connection:
                     f"region `{self.region}`: {reason} on `{subject}`, and the server refused {' and '.join(later)}"
                 ) from None
             raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
-        return Reply(data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply)
+        return Reply.of(message)
 
     async def request_many(
         self,
@@ -167,17 +172,17 @@ class Connection:
         """
         inbox, answers = self._client.new_inbox(), list[Reply]()
         # To wait for each message in a task of its own would cost several times what the message does.
-        arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
+        arrived: asyncio.Queue[Reply | None] = asyncio.Queue()
         refusal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         refusal.add_done_callback(lambda _: arrived.put_nowait(None))
         self._client.expect(subject, refusal)
 
-        async def on_message(message: Msg) -> None:
-            arrived.put_nowait(message)
+        async def take(message: Msg) -> None:
+            arrived.put_nowait(Reply.of(message))
 
         repeating: asyncio.Future[None] | None = None
         try:
-            subscription = await self._client.subscribe(inbox, cb=on_message)
+            subscription = await self._client.subscribe(inbox, cb=take)
             try:
                 if inbox_header is None:
                     await self._client.publish(subject, payload, reply=inbox)
@@ -186,13 +191,10 @@ class Connection:
                     repeating = asyncio.ensure_future(self._publish_repeatedly(subject, payload, fields))
                 async with asyncio.timeout(timeout):
                     while not answers or not is_last(answers[-1]):
-                        message = await arrived.get()
-                        if message is None:
+                        answer = await arrived.get()
+                        if answer is None:
                             refusal.result()
                             continue
-                        answer = Reply(
-                            data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply
-                        )
                         if answer.status == NO_RESPONDERS:
                             raise NoRespondersError(f"nothing in region `{self.region}` listens on `{subject}`")
                         answers.append(answer)

@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 
 from vstream.errors import NotConnectedError, NotReachableError
 from vstream.jetstream.client import TidyClient
-from vstream.jetstream.connection import Connection, Reply, choose_hint, describe_reason, plain_headers, without_secrets
+from vstream.jetstream.connection import Connection, Reply, choose_hint, describe_reason, without_secrets
 from vstream.jetstream.endpoints import make_connection_options, resolve_context
 from vstream.topology.model import Endpoint
 
@@ -88,10 +88,7 @@ class ReconnectingConnection(Connection):
         """Call *on_message* with payload and subject of each message on *subject*, also after reconnects."""
 
         async def call(message: Msg) -> None:
-            await on_message(
-                Reply(data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply),
-                message.subject,
-            )
+            await on_message(Reply.of(message), message.subject)
 
         await self._steady.subscribe(subject, cb=call)
 
