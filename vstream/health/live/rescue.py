@@ -128,37 +128,27 @@ async def find_groups(
     topology: Topology, endpoints: Mapping[str, Endpoint], system: Mapping[str, Endpoint]
 ) -> tuple[MetaGroup, ...]:
     """The meta groups of several servers, as far as *endpoints* and the *system* account, both by region, tell."""
+    seats: dict[str, list[str]] = {region.name: [] for region in topology.regions}
+    for seat in topology.seats:
+        seats[seat.region].append(seat.server.name)
     dialled, looks = await asyncio.gather(
-        asyncio.gather(*(_dial_region(region.name, endpoints.get(region.name)) for region in topology.regions)),
+        asyncio.gather(*(_dial_region(region, endpoints.get(region), names) for region, names in seats.items())),
         asyncio.gather(*(_look(region, endpoint) for region, endpoint in system.items())),
     )
-    answered: dict[str, str] = {}
-    unsure: dict[str, list[str]] = {}
-    for region, (names, silent, count) in zip(topology.regions, dialled, strict=True):
-        answered |= names
-        problems = list(silent)
-        seats = [seat for seat in topology.seats if seat.region == region.name]
-        if count < len(seats) and not names.keys() >= {seat.server.name for seat in seats}:
-            problems.append(f"`{region.name}`: {count} addresses are known of its {len(seats)} servers")
-        unsure[region.name] = problems
-    for look in looks:
-        answered |= {name: view.version for name, view in look.items()}
-    by_region = dict(zip(system, looks, strict=True))
-    regions = [region.name for region in topology.regions]
-    groups = [(topology.name, regions)] if topology.hubs is None else [(name, [name]) for name in regions]
+    unsure = {region: problems for region, (_, problems) in zip(seats, dialled, strict=True)}
+    views = dict(zip(system, looks, strict=True))
+    versions = {name: version for names, _ in dialled for name, version in names.items()}
+    versions |= {name: view.version for look in looks for name, view in look.items()}
+    places_of = {topology.name: [*seats]} if topology.hubs is None else {region: [region] for region in seats}
     begun = read_record(topology.name)
-    result = []
-    for name, places in groups:
+    groups: list[MetaGroup] = []
+    for name, places in places_of.items():
         members = tuple(seat.server.name for seat in topology.seats if seat.region in places)
-        if not members[1:]:  # one server decides alone
-            continue
-        seen: dict[str, _MetaView] = {}
-        for place in places:
-            seen |= {server: view for server, view in by_region.get(place, {}).items() if server in members}
+        seen = {server: view for place in places for server, view in views.get(place, {}).items() if server in members}
         group = MetaGroup(
             name=name,
             members=members,
-            alive={server: version for server, version in sorted(answered.items()) if server in members},
+            alive={server: version for server, version in sorted(versions.items()) if server in members},
             unknown=tuple(problem for place in places for problem in unsure[place]),
             leader=next((view.leader for view in seen.values() if view.leader), None),
             listed=find_listed(members, {peer for view in seen.values() for peer in view.listed}),
@@ -166,8 +156,8 @@ async def find_groups(
             system=tuple(place for place in places if place in system),
         )
         doubts = _list_doubts(group, seen, has_system=bool(system))
-        result.append(replace(group, unknown=tuple(dict.fromkeys((*group.unknown, *doubts)))))
-    return tuple(result)
+        groups.append(replace(group, unknown=tuple(dict.fromkeys((*group.unknown, *doubts)))))
+    return tuple(group for group in groups if len(group.members) > 1)  # one server decides alone
 
 
 def _list_doubts(group: MetaGroup, seen: Mapping[str, _MetaView], *, has_system: bool) -> Iterator[str]:
@@ -183,18 +173,25 @@ def _list_doubts(group: MetaGroup, seen: Mapping[str, _MetaView], *, has_system:
         )
 
 
-async def _dial_region(region: str, endpoint: Endpoint | None) -> tuple[dict[str, str], list[str], int]:
-    """The version of each server that answers by name; what is not certain; and how many addresses were dialled."""
-    if endpoint is None:
-        return {}, [f"`{region}`: no address of it is known"], 0
-    endpoint = resolve_context(endpoint) if endpoint.context else endpoint
-    answers = await asyncio.gather(
-        *(_dial(region, replace(endpoint, urls=(url,))) for url in endpoint.urls),
-        *(_ask_monitor(url) for url in endpoint.monitor),
-    )
-    names = {answer[0]: answer[1] for answer in answers if isinstance(answer, tuple)}
-    problems = [answer for answer in answers if isinstance(answer, str)]
-    return names, problems, max(len(endpoint.urls), len(endpoint.monitor))
+async def _dial_region(
+    region: str, endpoint: Endpoint | None, seats: Collection[str]
+) -> tuple[dict[str, str], list[str]]:
+    """The version of each server that answers in a region with these *seats*, by name; and what is not certain."""
+    names: dict[str, str] = {}
+    problems = [f"`{region}`: no address of it is known"] if endpoint is None else []
+    count = 0
+    if endpoint is not None:
+        endpoint = resolve_context(endpoint) if endpoint.context else endpoint
+        answers = await asyncio.gather(
+            *(_dial(region, replace(endpoint, urls=(url,))) for url in endpoint.urls),
+            *(_ask_monitor(url) for url in endpoint.monitor),
+        )
+        names = {answer[0]: answer[1] for answer in answers if isinstance(answer, tuple)}
+        problems = [answer for answer in answers if isinstance(answer, str)]
+        count = max(len(endpoint.urls), len(endpoint.monitor))
+    if count < len(seats) and not names.keys() >= {*seats}:
+        problems.append(f"`{region}`: {count} addresses are known of its {len(seats)} servers")
+    return names, problems
 
 
 async def _dial(region: str, endpoint: Endpoint) -> tuple[str, str] | str | None:
