@@ -23,6 +23,7 @@ from vstream.health.live.collect import collect_snapshot
 from vstream.health.repair.live import refill
 from vstream.health.repair.sourcing import Copy, LostEnd, Refill
 from vstream.jetstream import direct
+from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_endpoints
@@ -196,11 +197,15 @@ async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) ->
     copies = {
         number: Copy(
             seq=number,
-            subject=f"foo.{number}",
-            headers={},
-            data=b"%d" % number,
             reader="foo-read-east",
-            stored_at=began,
+            message=DirectMessage(
+                stream="foo-read-east",
+                seq=number,
+                subject=f"foo.{number}",
+                stored_at=began,
+                headers={},
+                data=b"%d" % number,
+            ),
         )
         for number in range(1, 6)
     }
@@ -208,7 +213,8 @@ async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) ->
     # Readers that keep the last of each subject hold nothing to compare it with; but they took 5 before 4 was published.
     last_copies = {number: copies[number] for number in (1, 5)}
     assert await refill._find_rewritten(topology(), end, last_copies, world.connections) == 4
-    last_copies[5] = replace(copies[5], stored_at=datetime.now(UTC).isoformat())
+    later = replace(copies[5].message, stored_at=datetime.now(UTC).isoformat())
+    last_copies[5] = replace(copies[5], message=later)
     assert await refill._find_rewritten(topology(), end, last_copies, world.connections) is None
     blocked = Refill(lost=end, copies=(copies[5],), absent=(), filler=None, rewritten=3).obstacle
     assert blocked is not None

@@ -165,32 +165,35 @@ async def _wait_for_leader(connection: Connection, stream: str, deadline: float)
 
 
 async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, mode: RefreshMode) -> RefreshedStream:
-    if mode is RefreshMode.SILENT:
-        soon = min(deadline, time.monotonic() + 2 * _ALIVE)
-        measured = await _refresh_stream(connection, fed, soon, RefreshMode.MEASURE)
-        if measured.caught_up is not None:
+    """Make the leader of a stream step down where *mode* says so, and measure until it has everything, or the *deadline*."""
+    if mode is not RefreshMode.ALL:
+        soon = deadline if mode is RefreshMode.MEASURE else min(deadline, time.monotonic() + 2 * _ALIVE)
+        measured = await _measure_stream(connection, fed, soon, None, None)
+        if mode is RefreshMode.MEASURE or measured.caught_up is not None:
             return measured
-    stream, region = fed.stream, fed.place
-    is_measured = mode is RefreshMode.MEASURE
-    old, note = (None, None) if is_measured else await _make_step_down(connection, stream, deadline)
-    began = time.monotonic()
-    heard = _Heard()
+    former, note = await _make_step_down(connection, fed.stream, deadline)
+    return await _measure_stream(connection, fed, deadline, former, note)
+
+
+async def _measure_stream(
+    connection: Connection, fed: _Fed, deadline: float, former: StreamLeadership | None, note: str | None
+) -> RefreshedStream:
+    """When a stream hears its sources and has everything; under another leader than the *former* one, if that stepped down."""
+    began, heard = time.monotonic(), _Heard()
     active: float | None = None
     caught_up: float | None = None
     problem: str | None = "not asked"
     target: int | None = None
     while time.monotonic() < deadline:
         elapsed = time.monotonic() - began
-        info = await _read_info(connection, stream, after=old if elapsed < ELECTION_TIMEOUT else None)
-        sources = (
-            None if info is None else tuple(info.get("sources") or ([info["mirror"]] if info.get("mirror") else ()))
-        )
-        if sources is not None and len(sources) < fed.feeds:
-            sources = None  # so new a leader that it does not know them yet
-        silent = None if sources is None else heard.silent(sources, elapsed)
-        if active is None and silent == ():
-            active = elapsed
-        problem = "no server answers for it" if sources is None else _find_problem(sources, silent or ())
+        info = await _read_info(connection, fed.stream, after=former if elapsed < ELECTION_TIMEOUT else None)
+        sources = () if info is None else tuple(info.get("sources") or filter(None, [info.get("mirror")]))
+        if info is None or len(sources) < fed.feeds:
+            problem = "no server answers for it"  # or so new a leader that it does not know them yet
+        else:
+            silent = heard.silent(sources, elapsed)
+            active = elapsed if active is None and not silent else active
+            problem = _find_problem(sources, silent)
         if problem is None and info is not None and info.get("mirror"):
             held = int(info["state"]["last_seq"])
             target = target or await _read_last_seq(connection, str(info["mirror"]["name"]))
@@ -201,7 +204,12 @@ async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, mo
             break
         await asyncio.sleep(_POLL)
     return RefreshedStream(
-        stream=stream, region=region, is_stepped_down=old is not None, active=active, caught_up=caught_up, note=problem
+        stream=fed.stream,
+        region=fed.place,
+        is_stepped_down=former is not None,
+        active=active,
+        caught_up=caught_up,
+        note=problem,
     )
 
 

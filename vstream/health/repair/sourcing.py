@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from vstream.health.status import PairState, PairStatus
+from vstream.jetstream.direct import DirectMessage
 from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
@@ -97,15 +98,11 @@ class LostEnd:
 
 @value_class
 class Copy:
-    """A lost message, as a reader holds it; *seq* is its sequence in the origin, *subject* what its publisher used."""
+    """A lost *message*, as *reader* holds it, and the sequence *seq* that it had in its origin."""
 
     seq: int
-    subject: str
-    headers: Mapping[str, str]
-    data: bytes
     reader: str
-    stored_at: str
-    """When the reader stored it."""
+    message: DirectMessage
 
 
 @value_class

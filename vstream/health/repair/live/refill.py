@@ -73,16 +73,7 @@ async def _read_copies(
             if is_mirror:
                 origin, seq = lost.origin, message.seq
             if origin == lost.origin and seq is not None and seq <= lost.last_taken:
-                copies.append(
-                    Copy(
-                        seq=seq,
-                        subject=message.subject,
-                        headers=message.headers,
-                        data=message.data,
-                        reader=reader.name,
-                        stored_at=message.stored_at,
-                    )
-                )
+                copies.append(Copy(seq=seq, reader=reader.name, message=message))
         # One that is still there is looked at too: whether it is the same tells if somebody has published since.
         if copies and copies[-1].seq <= max(lost.last, 1):
             break
@@ -100,14 +91,15 @@ async def _find_rewritten(
         original = await lag.read_message(connection, lost.origin, seq, _ANSWER_TIMEOUT)
         if original is None:
             continue
-        if original.data == copies[seq].data and subject(original.subject) == copies[seq].subject:
+        copied = copies[seq].message
+        if original.data == copied.data and subject(original.subject) == copied.subject:
             break
         first = seq
     if first is not None or lost.last in copies or lost.last == 0:
         return first
     # Where readers keep the last of each subject, they hold nothing to compare it with. Its time tells.
     newest = await get_by_seq_from_leader(connection, lost.origin, lost.last)
-    since = [to_unix_seconds(copy.stored_at) for copy in copies.values() if copy.seq > lost.last]
+    since = [to_unix_seconds(copy.message.stored_at) for copy in copies.values() if copy.seq > lost.last]
     is_later = newest is not None and to_unix_seconds(newest.stored_at) > min(since, default=inf)
     return lost.last if is_later else None
 
@@ -126,11 +118,11 @@ async def publish_lost_end(refill: Refill, connection: Connection, tick: Tick) -
     overwritten, and ends this with a VstreamError. What was published until then is where it belongs.
     """
     lost = refill.lost
-    by_seq = {copy.seq: copy for copy in refill.copies}
+    by_seq = {copy.seq: copy.message for copy in refill.copies}
     total = lost.last_taken - lost.last
     for done, seq in enumerate(range(lost.last + 1, lost.last_taken + 1)):
-        if (copy := by_seq.get(seq)) is not None:
-            ack = await write_message(connection, seq, copy.subject, copy.headers, copy.data, patience=0)
+        if (message := by_seq.get(seq)) is not None:
+            ack = await write_message(connection, seq, message.subject, message.headers, message.data, patience=0)
         else:
             assert refill.filler is not None, "a blocked refill is not done"
             ack = await write_message(connection, seq, refill.filler, {FILLER_HEADER: str(seq)}, b"", patience=0)
