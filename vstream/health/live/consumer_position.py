@@ -9,9 +9,8 @@ that is behind could hide the one message that delivery has to begin with.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
 from vstream.health.live.lag import read_message
@@ -39,6 +38,8 @@ from vstream.topology.stream_config import OWNERSHIP_KEYS, source_name
 from vstream.value_class import value_class
 
 Connections = Mapping[str, Connection | VstreamError]
+_Read = Callable[[Connection, str, int, float], Awaitable[direct.DirectMessage | None]]
+"""Reads a message of a stream by its sequence, within some seconds: from any replica, or from the leader."""
 
 SCANNED = 65_536
 """Number of messages before the position that are searched for the last one of each origin."""
@@ -311,7 +312,7 @@ async def _ask_leader(connection: Connection, stream: str, seq: int, patience: f
 
 
 async def _walk_back(
-    connection: Connection, name: str, last: int, before: int, origins: tuple[str, ...], read: Callable[..., Any]
+    connection: Connection, name: str, last: int, before: int, origins: tuple[str, ...], read: _Read
 ) -> AsyncIterator[SourcedMessage]:
     """The messages of stream *name* from sequence *last* down to the one after *before*."""
     for top in range(last, before, -_AT_ONCE):
