@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vstream.cli.views import repair as view
+from vstream.cli.views.progress import progress_bar
 from vstream.errors import VstreamError
 from vstream.health.repair.contents import (
     ContentRepairs,
@@ -268,6 +269,17 @@ def test_what_a_repair_would_do_in_words() -> None:
         "stays   foo-read-east: 1 message with the origin and sequence of another, as at 2 and 10, but their payloads differ",
         "unread  x: no answer",
     ]
+
+
+def test_progress_begins_again_with_each_stage() -> None:
+    progress = progress_bar()
+    shown = view.RepairView(progress, is_text=False)
+    shown.show_progress("foo", 0, 0)
+    assert [(task.description, task.total) for task in progress.tasks] == [("foo", None)]
+    shown.show_progress("foo", 5, 10)
+    assert [(task.completed, task.total) for task in progress.tasks] == [(5, 10)]
+    shown.found_contents(ContentRepairs())
+    assert progress.tasks == []
 
 
 MAPPED = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}, east: {servers: 1}}\n'
