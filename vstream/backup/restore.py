@@ -253,9 +253,7 @@ class _Restored:
     async def find(self) -> StreamConfig | None:
         """Its configuration on the servers, None if it is not there."""
         info = await self._read_info()
-        return (
-            None if info is None else StreamConfig(name=self._saved.name, fields=check_config(info["config"], "info"))
-        )
+        return None if info is None else StreamConfig(name=self.name, fields=check_config(info["config"], "info"))
 
     @property
     def _marks(self) -> Mapping[str, str]:
@@ -263,7 +261,7 @@ class _Restored:
 
     async def _read_info(self) -> dict[str, Any] | None:
         try:
-            return await ask_until_available(lambda: self._admin.info(self._saved.name))
+            return await ask_until_available(lambda: self._admin.info(self.name))
         except ServerError as error:
             if error.err_code != error_codes.STREAM_NOT_FOUND:
                 raise
@@ -275,7 +273,7 @@ class _Restored:
         if info is not None:
             self._require_mark(info)
         if info is not None and not (await self._is_whole(info) and await self._is_finished(info)):
-            await self._admin.delete(self._saved.name)
+            await self._admin.delete(self.name)
             info = None
         if info is None:
             await self._send()
@@ -288,7 +286,7 @@ class _Restored:
         """Raise RefusedError where a restore from a copy of the backup was faster: clients may be back."""
         if check_config(info["config"], "info").get("metadata", {}).get(RESTORE_KEY) != self._request.record.id:
             raise RefusedError(
-                f"another command has restored `{self._saved.name}` meanwhile",
+                f"another command has restored `{self.name}` meanwhile",
                 hint="run this again: it continues if anything is left",
             )
 
@@ -300,7 +298,7 @@ class _Restored:
             if info is not None and await self._is_whole(info):
                 return info
             if time.monotonic() > deadline:
-                raise VstreamError(f"`{self._saved.name}` is not complete after the restore: see the servers' logs")
+                raise VstreamError(f"`{self.name}` is not complete after the restore: see the servers' logs")
             await asyncio.sleep(_PAUSE)
 
     async def _is_whole(self, info: Mapping[str, Any]) -> bool:
@@ -309,7 +307,7 @@ class _Restored:
             return False
         for consumer in self._saved.consumers:
             try:
-                await self._admin.consumer(self._saved.name, consumer, timeout=_SOON)
+                await self._admin.consumer(self.name, consumer, timeout=_SOON)
             except ServerError as error:
                 if error.err_code != error_codes.CONSUMER_NOT_FOUND:
                     raise
@@ -341,7 +339,7 @@ class _Restored:
         config = self._config_with({RESTORE_KEY: self._request.record.id})
         deadline = time.monotonic() + _FORGET_TIMEOUT
         while True:
-            chunks = self._request.directory.read_chunks(self._saved.name, CHUNK)
+            chunks = self._request.directory.read_chunks(self.name, CHUNK)
             try:
                 return await restore_snapshot(self._connection, config, self._saved.state, chunks)
             except ServerError as error:
@@ -351,22 +349,22 @@ class _Restored:
                     if error.err_code != error_codes.STREAM_EXISTS_ALREADY or await self._read_info() is not None:
                         raise
                     # A restore that broke off leaves the name of a stream with several replicas, and no stream.
-                    await self._admin.forget(self._saved.name)
+                    await self._admin.forget(self.name)
                     deadline += _FORGET_TIMEOUT
             await asyncio.sleep(_PAUSE)
 
     async def _bring_consumers_back(self, last: int) -> None:
         """Consumers went on while the snapshot was sent: one that is ahead of the stream would skip what comes next."""
-        consumers, _ = await ask_until_available(lambda: self._admin.consumers(self._saved.name))
+        consumers, _ = await ask_until_available(lambda: self._admin.consumers(self.name))
         for consumer in consumers.values():
             if max(consumer.delivered, consumer.ack_floor) > last:
                 await self._admin.delete_consumer(consumer.config)
-                config = continue_from(consumer.config, self._saved.name, min(consumer.ack_floor, last))
+                config = continue_from(consumer.config, self.name, min(consumer.ack_floor, last))
                 await self._admin.create_consumer(config)
 
     async def attach(self) -> None:
         """Give it the sources that it had, each beginning after what is stored of it. The mark goes, unless a limit comes later."""
-        info = await ask_until_available(lambda: self._admin.info(self._saved.name))
+        info = await ask_until_available(lambda: self._admin.info(self.name))
         self._require_mark(info)
         config = self._config
         if self.is_limited_later:
