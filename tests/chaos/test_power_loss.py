@@ -10,11 +10,12 @@ import pytest
 
 from tests.chaos.test_journal import target
 from vstream.chaos import inject, journal
+from vstream.chaos.faults import base
 from vstream.chaos.faults.power_loss import PowerLoss
 from vstream.chaos.journal import Journal
 from vstream.errors import LabError
-from vstream.lab import server_records, start
-from vstream.lab.server import NatsServer
+from vstream.lab import server_records
+from vstream.lab.server import NatsServer, SpawnedServers
 from vstream.lab.state import LabDirectory
 
 FAULT = PowerLoss(servers=("r0-0", "r1-0"), seconds=5)
@@ -62,7 +63,7 @@ async def test_what_was_begun_is_ended_wherever_it_was_cut_off(
         put(place / server, kept="old", grown="more")
     (place / "dead").write_text(json.dumps(dict.fromkeys(FAULT.servers, NOBODY)))
     ran(where.directory, NOBODY)
-    monkeypatch.setattr(start, "start_servers", lambda *_: lambda: None)
+    monkeypatch.setattr(base, "start_servers", lambda *_: SpawnedServers())
     if crash in {"one is next", "one is away", "one is back"}:
         (place / "r0-0").rename(where.directory.next_store("r0-0"))
     if crash in {"one is away", "one is back"}:

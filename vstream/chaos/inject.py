@@ -22,6 +22,7 @@ from vstream.errors import LabError, RefusedError, UnknownNameError
 from vstream.jetstream import monitoring
 from vstream.lab import conf
 from vstream.lab.readiness import ReadinessProgress
+from vstream.lab.server import SpawnedServers
 from vstream.lab.start import finish_despite_cancellation
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
@@ -116,8 +117,7 @@ async def _inject_and_journal(request: InjectionRequest, injection: LastingInjec
 
 
 async def _undo(target: TargetServers, journal: Journal, entry: OpenFault) -> None:
-    watch = await entry.fault.heal(target, entry.id)
-    watch()
+    (await entry.fault.heal(target, entry.id)).require_running()
     write_journal(target.directory, _remove_fault(target, journal, entry))
 
 
@@ -173,17 +173,14 @@ async def heal(
         staying = [fault for fault in journal.faults if fault not in chosen]
         held = replace(target, held=_list_kept_down(target, staying))
         # The last comes first: a server can only be told to restart once what stopped it since is undone.
-        watches = [await entry.fault.heal(held, entry.id) for entry in reversed(chosen)]
-
-    def watch() -> None:
-        for check in watches:
-            check()
-
+        spawned = SpawnedServers()
+        for entry in reversed(chosen):
+            spawned = spawned.join(await entry.fault.heal(held, entry.id))
     if not chosen:
         return HealResult(faults=(), seconds=None)
     unhealthy = {server for entry in staying if entry.fault.is_unhealthy for server in entry.fault.counted_as_lost}
     is_up = any(target.may_answer(server) for server in target.servers)
-    await wait_until_healthy(target, timeout=timeout, watch=watch, on_progress=on_progress, without=unhealthy)
+    await wait_until_healthy(target, timeout=timeout, spawned=spawned, on_progress=on_progress, without=unhealthy)
     async with target.directory.lock(patience=timeout):
         journal = read_journal(target.directory) or journal
         for entry in chosen:
@@ -214,12 +211,12 @@ async def _restart_in_turn(request: InjectionRequest, injection: RollingRestart)
         stopping = time.monotonic()
         restarting = asyncio.ensure_future(_restart_server(request, server, injection))
         try:
-            watch = await asyncio.shield(restarting)
+            spawned = await asyncio.shield(restarting)
         except asyncio.CancelledError:
             await finish_despite_cancellation(restarting)
             raise
         stopped = time.monotonic()
-        await wait_until_healthy(target, timeout=request.timeout, watch=watch, on_progress=request.on_progress)
+        await wait_until_healthy(target, timeout=request.timeout, spawned=spawned, on_progress=request.on_progress)
         await wait_until_replicas_current(target, timeout=request.timeout)
         version = (await monitoring.read_varz(target.address(server).monitor_url)).version
         if program is not None and version != program.version:
@@ -237,8 +234,8 @@ async def _restart_in_turn(request: InjectionRequest, injection: RollingRestart)
     return InjectionResult(entry=None, evidence=evidence, began=began, restarted=tuple(done))
 
 
-async def _restart_server(request: InjectionRequest, server: str, injection: RollingRestart) -> Callable[[], None]:
-    """End *server* and spawn it, with a new program if there is one. What it returns raises LabError if it has died since."""
+async def _restart_server(request: InjectionRequest, server: str, injection: RollingRestart) -> SpawnedServers:
+    """End *server* and spawn it, with a new program if there is one."""
     target, program = request.target, injection.program
     fault = Restart(servers=(server,), is_lame_duck=injection.is_lame_duck)
     async with target.directory.lock():
@@ -251,9 +248,9 @@ async def _restart_server(request: InjectionRequest, server: str, injection: Rol
             record = target.latest_record()
             # From here on a heal after a crash starts it with the new one, too.
             target.directory.write(replace(record, programs={**record.programs, server: program}))
-        watch = await fault.heal(target, entry.id)
+        spawned = await fault.heal(target, entry.id)
         write_journal(target.directory, journal.remove(entry.id))
-    return watch
+    return spawned
 
 
 def close_finished_faults(target: TargetServers) -> Journal:

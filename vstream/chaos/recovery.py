@@ -13,6 +13,7 @@ from vstream.jetstream import monitoring
 from vstream.lab import readiness
 from vstream.lab.links.state import Pair
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
+from vstream.lab.server import SpawnedServers
 from vstream.servers.leaders import POLL
 from vstream.servers.target_servers import TargetServers
 
@@ -24,7 +25,7 @@ async def wait_until_healthy(
     target: TargetServers,
     *,
     timeout: float,
-    watch: Callable[[], None],
+    spawned: SpawnedServers,
     on_progress: Callable[[ReadinessProgress], None],
     without: Collection[str] = (),
 ) -> None:
@@ -32,13 +33,13 @@ async def wait_until_healthy(
     Wait until all running servers accept clients, are linked, know a meta leader, and exchange messages.
 
     Not waited for: servers that another open fault holds down, those of *without*, cut links, and a meta leader if its
-    majority is missing. Raises LabError that says what is missing after *timeout* seconds, or that a server has died.
+    majority is missing. Raises LabError that says what is missing after *timeout* seconds, or that one of *spawned* has died.
     """
     deadline = time.monotonic() + timeout
     serving = [target.address(name) for name in target.servers if target.may_answer(name) and name not in without]
     cuts = target.find_cut_links()
     everyone = readiness.list_members(serving, cuts, voters=[target.address(server) for server in target.servers])
-    watch()
+    spawned.require_running()
     led: list[Member] = []
     for group in target.meta_groups:
         for side in find_connected_sides(target.regions, cuts):
@@ -51,7 +52,9 @@ async def wait_until_healthy(
         (ReadinessStage.LED, led, readiness.check_meta_leader),
     ]
     for stage, members, check in checks:
-        await readiness.wait_for_stage(stage, members, check, watch=watch, on_progress=on_progress, deadline=deadline)
+        await readiness.wait_for_stage(
+            stage, members, check, spawned=spawned, on_progress=on_progress, deadline=deadline
+        )
     if len(target.regions) > 1:
         await _wait_until_connected(target, cuts, deadline, on_progress)
 

@@ -14,6 +14,7 @@ from vstream.formatting import quote_names
 from vstream.jetstream import monitoring
 from vstream.jetstream.monitoring import Meta
 from vstream.lab.links.state import Pair
+from vstream.lab.server import SpawnedServers
 from vstream.topology.server_address import ServerAddress
 from vstream.value_class import value_class
 
@@ -196,15 +197,15 @@ async def wait_for_stage(
     waited_for: Sequence[Member],
     check: Callable[[Member], Awaitable[str | None]],
     *,
-    watch: Callable[[], None],
+    spawned: SpawnedServers,
     on_progress: Callable[[ReadinessProgress], None],
     deadline: float,
 ) -> None:
     """
     Return once *check* has no complaint about any of *waited_for*.
 
-    *watch* is called between the rounds, and may raise. *deadline* is on the
-    monotonic clock; after it, LabError says what is missing on which server.
+    *deadline* is on the monotonic clock; after it, LabError says what is missing on which server. So it does if one of
+    *spawned* dies meanwhile.
     """
     total = len(waited_for)
     complaints: dict[str, str] = {}
@@ -218,7 +219,7 @@ async def wait_for_stage(
         if not complaints:
             return
         pending = [member for member in pending if member.name in complaints]
-        watch()
+        spawned.require_running()
         if time.monotonic() > deadline:
             name, complaint = next(iter(complaints.items()))
             more = f" (and {len(complaints) - 1} more servers)" if len(complaints) > 1 else ""

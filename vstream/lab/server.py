@@ -1,13 +1,13 @@
-"""One nats-server of a lab: start, signal, stop, reload. Only processes that are provably ours are signalled."""
+"""The nats-servers of a lab: start, signal, stop, reload. Only processes that are provably ours are signalled."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -15,8 +15,11 @@ import psutil
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream import monitoring
 from vstream.lab import processes, server_records
+from vstream.lab.binaries import Program
+from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
 from vstream.lab.server_records import ServerRecord
 from vstream.lab.state import LabDirectory
+from vstream.value_class import value_class
 
 GRACE = 10.0
 """Seconds that a server has after SIGTERM. An idle one needs 20 ms."""
@@ -24,6 +27,7 @@ _CHECK_TIMEOUT = 30.0
 _SPAWN_TIMEOUT = 5.0
 """Seconds that a spawned process has to become the server. It takes milliseconds."""
 _POLL = 0.01
+_QUOTED_LINES = 5
 _BLOCK = 65536
 _LINE = 512
 """Bytes; most log lines are shorter."""
@@ -179,6 +183,47 @@ async def find_config_problem(binary: Path, config: Path) -> str | None:
     if checker.returncode == 0:
         return None
     return output.decode(errors="replace").strip().removeprefix("nats-server: ") or f"exit code {checker.returncode}"
+
+
+@value_class
+class SpawnedServers:
+    """Servers that were spawned, each with the end of its logs before; and the proxy of their links, if they need one."""
+
+    marks: Mapping[NatsServer, LogMark] = field(default_factory=dict)
+    proxy: ProxyProcess | None = None
+
+    def join(self, other: SpawnedServers) -> SpawnedServers:
+        """These and those of *other*."""
+        return replace(self, marks={**self.marks, **other.marks})
+
+    def require_running(self) -> None:
+        """Raises LabError, with its last words, if one of them has died since."""
+        for server, mark in self.marks.items():
+            if not server.is_running():
+                raise _explain_death(server, server.read_lines_since(mark))
+        if self.proxy is not None and self.proxy.process() is None:
+            raise self.proxy.explain_death()
+
+
+def start_servers(
+    directory: LabDirectory, names: Iterable[str], programs: Mapping[str, Program], proxy: ProxyProcess | None = None
+) -> SpawnedServers:
+    """Start the servers *names*, each with its own of *programs*; *proxy* makes their links."""
+    servers = [NatsServer(directory, name) for name in names]
+    marks = {server: server.log_mark() for server in servers}
+    for server in servers:
+        program = programs[server.name]
+        server.start(program.binary, program.version)
+    return SpawnedServers(marks=marks, proxy=proxy)
+
+
+def _explain_death(server: NatsServer, log: Sequence[str]) -> LabError:
+    kind = PortTakenError if any("address already in use" in line for line in log) else LabError
+    quoted = "\n".join(f"  {line}" for line in log[-_QUOTED_LINES:]) or "  (it wrote nothing)"
+    return kind(
+        f"server `{server.name}` died while it was starting; its last words:\n{quoted}",
+        hint=f"its whole log is `{server.log_file}`",
+    )
 
 
 async def stop_servers(directory: LabDirectory, servers: Iterable[str] | None = None, *, grace: float = GRACE) -> None:

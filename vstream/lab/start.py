@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import field, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from vstream.lab.links import choose
 from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
 from vstream.lab.links.state import Backend, LinkState, Pair
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
-from vstream.lab.server import NatsServer, stop_servers
+from vstream.lab.server import SpawnedServers, start_servers, stop_servers
 from vstream.lab.state import LabDirectory, LabRecord, hold_lock, labs_directory, list_lab_directories
 from vstream.topology.bundle import Artifact, Bundle
 from vstream.topology.model import Topology, Transport
@@ -40,7 +40,6 @@ TLS_BY_DEFAULT = False
 """A lab of nine servers takes 20 to 33 % longer to start with it (7.1, 8.7, 11.6 s beside 5.9, 6.9, 8.7)."""
 _ATTEMPTS = 4
 _PORTS_TIMEOUT = 10.0
-_QUOTED_LINES = 5
 _UNHEARD_IN = "2.10."
 """
 Where gateways connect at the same moment, these servers can lose the interest in answers for good: the leader of the
@@ -121,9 +120,10 @@ async def _start_at_free_ports(start: Start, attempt: int) -> None:
                 await proxy.wait_until_ready()
             for server in server_records.recorded_servers(start.directory):
                 server_records.forget(start.directory, server)
-            watch = _with_links(proxy, backend, start_servers(start.directory, names, start.programs))
-            await _wait_for_ports(start, chosen, watch)
-        await _wait_until_ready(start, chosen, watch, started=names)
+            needed = None if backend is Backend.NONE else proxy
+            spawned = start_servers(start.directory, names, start.programs, needed)
+            await _wait_for_ports(start, chosen, spawned)
+        await _wait_until_ready(start, chosen, spawned)
 
 
 async def start_missing(start: Start, running: frozenset[str]) -> None:
@@ -178,11 +178,12 @@ async def _start_missing(start: Start, running: frozenset[str], record: LabRecor
         answer = await proxy.make_reread(generation=links.generation)
         if answer is not None and answer.failure is not None:
             raise LabError(f"the links of lab `{name}` cannot be applied: {answer.failure}")
-        watch = _with_links(proxy, links.backend, start_servers(start.directory, names, start.programs))
-        await _wait_for_ports(start, record.servers, watch)
+        needed = None if links.backend is Backend.NONE else proxy
+        spawned = start_servers(start.directory, names, start.programs, needed)
+        await _wait_for_ports(start, record.servers, spawned)
         # While links are cut, servers that are ready cannot be told from those that are not.
         if not any(links.state(pair).cut for pair in links.pairs):
-            await _wait_until_ready(start, record.servers, watch, started=names)
+            await _wait_until_ready(start, record.servers, spawned)
 
 
 def _fill_in_passwords(start: Start, bundle: Bundle) -> tuple[Artifact, ...]:
@@ -308,66 +309,29 @@ async def _check_configs(start: Start, names: Sequence[str]) -> None:
     await conf.check_with_server(binaries, start.directory.conf, on_checked)
 
 
-def start_servers(directory: LabDirectory, names: Sequence[str], programs: Mapping[str, Program]) -> Callable[[], None]:
-    """Start the servers *names*, each with its own of *programs*. The result raises LabError if one of them has died since."""
-    servers = [NatsServer(directory, name) for name in names]
-    marks = {server.name: server.log_mark() for server in servers}
-    for server in servers:
-        program = programs[server.name]
-        server.start(program.binary, program.version)
-
-    def watch() -> None:
-        for server in servers:
-            if not server.is_running():
-                raise _explain_death(server, server.read_lines_since(marks[server.name]))
-
-    return watch
-
-
-def _explain_death(server: NatsServer, log: Sequence[str]) -> LabError:
-    kind = PortTakenError if any("address already in use" in line for line in log) else LabError
-    quoted = "\n".join(f"  {line}" for line in log[-_QUOTED_LINES:]) or "  (it wrote nothing)"
-    return kind(
-        f"server `{server.name}` died while it was starting; its last words:\n{quoted}",
-        hint=f"its whole log is `{server.log_file}`",
-    )
-
-
-def _with_links(proxy: ProxyProcess, backend: Backend, watch: Callable[[], None]) -> Callable[[], None]:
-    """What watches servers start, and what makes their links besides."""
-
-    def watch_all() -> None:
-        watch()
-        if backend is not Backend.NONE and proxy.process() is None:
-            raise proxy.explain_death()
-
-    return watch_all
-
-
-async def _wait_for_ports(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
+async def _wait_for_ports(start: Start, at: Sequence[ServerAddress], spawned: SpawnedServers) -> None:
     readiness.trust_monitors(at)
     await readiness.wait_for_stage(
         ReadinessStage.ACCEPTING,
         readiness.list_members(at),
         readiness.check_clients,
-        watch=watch,
+        spawned=spawned,
         on_progress=start.on_progress,
         deadline=start.deadline,
     )
 
 
-async def _wait_until_ready(
-    start: Start, at: Sequence[ServerAddress], watch: Callable[[], None], *, started: Collection[str]
-) -> None:
-    """Return once the servers *at* are linked and led. *started* are those that this call has started."""
+async def _wait_until_ready(start: Start, at: Sequence[ServerAddress], spawned: SpawnedServers) -> None:
+    """Return once the servers *at* are linked and led."""
     everyone = readiness.list_members(at)
 
     async def wait(stage: ReadinessStage, check: Callable[[Member], Awaitable[str | None]], deadline: float) -> None:
         await readiness.wait_for_stage(
-            stage, everyone, check, watch=watch, on_progress=start.on_progress, deadline=deadline
+            stage, everyone, check, spawned=spawned, on_progress=start.on_progress, deadline=deadline
         )
 
     await wait(ReadinessStage.LINKED, readiness.check_links, start.deadline)
+    started = [server.name for server in spawned.marks]
     may_be_unheard = [name for name in started if start.programs[name].version.startswith(_UNHEARD_IN)]
     while True:
         deadline = min(start.deadline, time.monotonic() + ELECTION_TIMEOUT) if may_be_unheard else start.deadline

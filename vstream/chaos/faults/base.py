@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Protocol, Self
 from vstream.chaos import select
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
-from vstream.lab import server_records, start
+from vstream.lab import server_records
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Pair
+from vstream.lab.server import SpawnedServers, start_servers
 from vstream.scenario.faults import FaultSpec
 from vstream.servers.leaders import POLL
 from vstream.servers.target_servers import TargetServers
@@ -72,8 +73,8 @@ class LabFault(ABC):
         """See Fault."""
 
     @abstractmethod
-    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
-        """Undo it. Calling the result raises LabError if a server has failed since."""
+    async def heal(self, target: TargetServers, fault_id: str) -> SpawnedServers:
+        """Undo it. Returns what it has spawned for that."""
 
     @abstractmethod
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
@@ -195,7 +196,7 @@ class ServerFault(LabFault):
         await wait_until_silent(target, self.servers)
         return f"{name_with_verb(self.servers)} gone, and silent on the monitoring port"
 
-    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> SpawnedServers:
         """Start the servers that do not run."""
         return start_absent_servers(target, self.servers)
 
@@ -258,14 +259,10 @@ def name_with_verb(servers: Sequence[str]) -> str:
     return f"{', '.join(servers)} {'is' if len(servers) == 1 else 'are'}"
 
 
-def start_absent_servers(target: TargetServers, servers: Sequence[str]) -> Callable[[], None]:
-    """
-    Start those of *servers* that are meant to run and do not, unless another open fault holds them down.
-
-    Calling the result raises LabError if one of them has died since.
-    """
+def start_absent_servers(target: TargetServers, servers: Sequence[str]) -> SpawnedServers:
+    """Start those of *servers* that are meant to run and do not, unless another open fault holds them down."""
     missing = [server for server in list_absent_servers(target, servers) if server not in target.held]
-    return start.start_servers(target.directory, missing, target.latest_record().programs)
+    return start_servers(target.directory, missing, target.latest_record().programs)
 
 
 def read_pids(path: Path) -> dict[str, int]:
@@ -281,10 +278,6 @@ def find_running(target: TargetServers, pids: Mapping[str, int]) -> list[str]:
     """The servers that still run as the processes *pids*."""
     processes = {server: target.nats_server(server).process() for server in pids}
     return [server for server, process in processes.items() if process and process.pid == pids[server]]
-
-
-def do_nothing() -> None:
-    """A callback for faults that need no watching."""
 
 
 async def _is_answering(url: str) -> bool:

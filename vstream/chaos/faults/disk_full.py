@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,6 +19,7 @@ import psutil
 from vstream.chaos.faults import base
 from vstream.errors import LabError, UnsupportedError
 from vstream.files import write_private
+from vstream.lab.server import SpawnedServers
 from vstream.scenario import faults
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
@@ -56,7 +56,7 @@ class DiskFull(base.ServerFault):
                 raise LabError(f"server `{server}` still writes to its disk")
         return f"{base.name_with_verb(self.servers)} not able to write: nothing more arrives in the log"
 
-    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> SpawnedServers:
         """
         Lift the limit and restart the servers: otherwise they keep refusing after a failed write.
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 from vstream.chaos import select
 from vstream.chaos.connectivity import ConnectivityProbe, format_pairs, probe_connectivity
-from vstream.chaos.faults.base import FaultRequest, LabFault, LastingInjection, do_nothing
+from vstream.chaos.faults.base import FaultRequest, LabFault, LastingInjection
 from vstream.errors import LabError, RefusedError
 from vstream.lab.links import control
 from vstream.lab.links.choose import link_state
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Cut, LinkState, Pair, decode_states, encode_states
+from vstream.lab.server import SpawnedServers
 from vstream.scenario import faults
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Link
@@ -49,10 +50,10 @@ class LinkFault(LabFault):
         """The reverse of `journal_entry`."""
         return cls(states=decode_states(entry["links"]))
 
-    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> SpawnedServers:
         """Remove the overlay, and nothing else."""
         await control.remove_overlay(target.directory.name, fault_id)
-        return do_nothing
+        return SpawnedServers()
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether the overlay is gone: a lab that was taken down has no links."""

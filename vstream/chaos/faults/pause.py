@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from typing import ClassVar
 
 from vstream.chaos.faults import base
+from vstream.lab.server import SpawnedServers
 from vstream.scenario import faults
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
@@ -26,10 +26,10 @@ class Pause(base.ServerFault):
         await base.wait_until_silent(target, self.servers)
         return f"{base.name_with_verb(self.servers)} stopped, and silent on the monitoring port"
 
-    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> SpawnedServers:
         """Send SIGCONT to each running server."""
         self.signal(target, signal.SIGCONT)
-        return base.do_nothing
+        return SpawnedServers()
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether none of them is stopped any more."""

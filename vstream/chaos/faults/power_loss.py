@@ -18,7 +18,7 @@ import asyncio
 import json
 import shutil
 import signal
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +26,7 @@ from vstream.chaos.faults import base
 from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab import server_records
+from vstream.lab.server import SpawnedServers
 from vstream.lab.start import finish_despite_cancellation
 from vstream.scenario import faults
 from vstream.servers.target_servers import TargetServers
@@ -79,7 +80,7 @@ class PowerLoss(base.ServerFault):
         """The reverse of `journal_entry`."""
         return cls(servers=tuple(entry["servers"]), seconds=float(entry["seconds"]))
 
-    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> SpawnedServers:
         """
         Start the servers that do not run, on the restored stores.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
 from vstream.chaos.faults import base
 from vstream.lab import binaries, server_records
+from vstream.lab.server import SpawnedServers
 from vstream.scenario import faults
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
@@ -34,7 +34,7 @@ class Restart(base.ServerFault):
         await self._wait_until_ended(target, _LAME_DUCK_GRACE if self.is_lame_duck else _GRACE)
         return f"{base.name_with_verb(self.servers)} gone"
 
-    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> SpawnedServers:
         """
         Start them, as `Kill` does.
 
