@@ -18,7 +18,6 @@ from vstream.runner.explore import (
     ExploredRun,
     RunOutcome,
     SearchLimits,
-    explore,
     list_seeds,
     summarize_steps,
 )
@@ -61,8 +60,10 @@ async def run_exploration(
         write_capture(capture)
         return judge(scenario)
 
-    exploration = Exploration(seed=seed)
-    await explore(exploration, compose, run, out=out, bounds=bounds, watcher=Silent(), is_kept=is_kept)
+    exploration = Exploration(
+        seed=seed, compose=compose, run=run, out=out, bounds=bounds, watcher=Silent(), is_kept=is_kept
+    )
+    await exploration.explore()
     return exploration
 
 
@@ -180,9 +181,11 @@ async def test_stopped_in_between_it_has_what_had_ended(tmp_path: Path) -> None:
             raise asyncio.CancelledError
         return PASS
 
-    exploration = Exploration(seed=7)
+    exploration = Exploration(
+        seed=7, compose=compose, run=run, out=tmp_path, bounds=SearchLimits(seconds=FOREVER), watcher=Silent()
+    )
     with pytest.raises(asyncio.CancelledError):
-        await explore(exploration, compose, run, out=tmp_path, bounds=SearchLimits(seconds=FOREVER), watcher=Silent())
+        await exploration.explore()
     assert len(exploration.runs) == 2
     assert json.loads((tmp_path / "explored.json").read_text())["runs"] == 2
 

@@ -1,7 +1,7 @@
 """
 Random scenarios, one after the other, until time is up; one that fails is shortened.
 
-What runs a scenario is handed in. What came of each run lies in a directory of its own:
+What came of each run lies in a directory of its own:
 
     OUT/001-SEED/scenario.yaml      replays it: `vstream scenario run OUT/001-SEED/scenario.yaml`
     OUT/001-SEED/capture/           of a run that did not pass, or of all if wanted
@@ -67,44 +67,6 @@ class ExploredRun:
     """Result of making it shorter."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Exploration:
-    """All runs so far."""
-
-    seed: int
-    runs: list[ExploredRun] = field(default_factory=list)
-
-    def count(self, status: CaseStatus) -> int:
-        """How many runs ended in this way."""
-        return sum(run.outcome.status is status for run in self.runs)
-
-    def as_dict(self) -> dict[str, object]:
-        """Everything, as JSON has it."""
-        runs = []
-        for run in self.runs:
-            runs.append(
-                {
-                    **asdict(run),
-                    "outcome": {
-                        **asdict(run.outcome),
-                        "status": run.outcome.status.value,
-                        "measures": sorted(run.outcome.measures),
-                    },
-                    "directory": str(run.directory),
-                    "short": str(run.short) if run.short else None,
-                }
-            )
-        return {
-            "seed": self.seed,
-            "runs": len(self.runs),
-            **{status.value: self.count(status) for status in CaseStatus},
-            "acknowledged": sum(run.outcome.acknowledged for run in self.runs),
-            "lost": sum(run.outcome.lost for run in self.runs),
-            "duplicated": sum(run.outcome.duplicated for run in self.runs),
-            "explored": runs,
-        }
-
-
 Run = Callable[["Scenario", "Path"], Awaitable[RunOutcome]]
 """Runs a scenario, capturing it in a directory that does not exist yet. Raises VstreamError if it could not begin."""
 
@@ -165,32 +127,62 @@ def summarize_steps(data: ScenarioData) -> str:
     return ", ".join(words)
 
 
-async def explore(
-    into: Exploration,
-    compose: Callable[[int], ScenarioData],
-    run: Run,
-    *,
-    out: Path,
-    bounds: SearchLimits,
-    watcher: Watcher,
-    is_kept: bool = False,
-) -> None:
-    """
-    Fill *into*, run by run, until *bounds*. Cancelled, it leaves there what has ended.
+@dataclass(slots=True, kw_only=True)
+class Exploration:
+    """Random scenarios, and what came of those that have run. *compose* makes a scenario of a seed, *run* runs one."""
 
-    *is_kept* keeps the captures of runs that passed. Raises VstreamError only if nothing can be written.
-    """
-    until = time.monotonic() + bounds.seconds
-    for number, seed in enumerate(list_seeds(into.seed), 1):
-        if time.monotonic() >= until or (bounds.runs is not None and number > bounds.runs):
-            return
-        data = compose(seed)
-        directory = out / f"{number:03}-{seed}"
-        trial = _Trial(number, seed, data, directory, run, watcher)
-        explored = await trial.explore(bounds.shrinking_runs, is_kept=is_kept)
-        into.runs.append(explored)
-        save_output(out / "explored.json", json.dumps(into.as_dict(), indent=2) + "\n")
-        watcher.on_end(explored)
+    seed: int
+    compose: Callable[[int], ScenarioData]
+    run: Run
+    out: Path
+    bounds: SearchLimits
+    watcher: Watcher
+    is_kept: bool = False
+    """Whether the captures of runs that passed are kept."""
+    runs: list[ExploredRun] = field(default_factory=list, init=False)
+
+    async def explore(self) -> None:
+        """Run one scenario after the other, until *bounds*. Raises VstreamError only if nothing can be written."""
+        until = time.monotonic() + self.bounds.seconds
+        for number, seed in enumerate(list_seeds(self.seed), 1):
+            if time.monotonic() >= until or (self.bounds.runs is not None and number > self.bounds.runs):
+                return
+            directory = self.out / f"{number:03}-{seed}"
+            trial = _Trial(number, seed, self.compose(seed), directory, self.run, self.watcher)
+            explored = await trial.explore(self.bounds.shrinking_runs, is_kept=self.is_kept)
+            self.runs.append(explored)
+            save_output(self.out / "explored.json", json.dumps(self.as_dict(), indent=2) + "\n")
+            self.watcher.on_end(explored)
+
+    def count(self, status: CaseStatus) -> int:
+        """How many runs ended in this way."""
+        return sum(run.outcome.status is status for run in self.runs)
+
+    def as_dict(self) -> dict[str, object]:
+        """Everything, as JSON has it."""
+        runs = []
+        for run in self.runs:
+            runs.append(
+                {
+                    **asdict(run),
+                    "outcome": {
+                        **asdict(run.outcome),
+                        "status": run.outcome.status.value,
+                        "measures": sorted(run.outcome.measures),
+                    },
+                    "directory": str(run.directory),
+                    "short": str(run.short) if run.short else None,
+                }
+            )
+        return {
+            "seed": self.seed,
+            "runs": len(self.runs),
+            **{status.value: self.count(status) for status in CaseStatus},
+            "acknowledged": sum(run.outcome.acknowledged for run in self.runs),
+            "lost": sum(run.outcome.lost for run in self.runs),
+            "duplicated": sum(run.outcome.duplicated for run in self.runs),
+            "explored": runs,
+        }
 
 
 @dataclass(slots=True)

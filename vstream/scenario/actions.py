@@ -11,7 +11,7 @@ from vstream.value_class import value_class
 
 
 @value_class
-class Action:
+class ActionType:
     """One kind of step. *fault* is None for a step that injects nothing."""
 
     aim: Aim
@@ -25,19 +25,19 @@ class Action:
         return self.fault is not None and self.fault.stays_open
 
 
-def _make_action(declared: FaultType) -> Action:
+def _make_action_type(declared: FaultType) -> ActionType:
     options = tuple(option.name for option in declared.options)
-    return Action(aim=declared.aim, options=("for_", *options) if declared.stays_open else options, fault=declared)
+    return ActionType(aim=declared.aim, options=("for_", *options) if declared.stays_open else options, fault=declared)
 
 
-ACTIONS: Final[Mapping[str, Action]] = {
-    "wait": Action(aim=Aim.NOTHING),
-    **{declared.field: _make_action(declared) for declared in FAULTS.values()},
-    "heal": Action(aim=Aim.NOTHING),
-    "resync": Action(aim=Aim.NOTHING),
-    "converge": Action(aim=Aim.NOTHING),
-    "try_": Action(aim=Aim.REGIONS),
-    "run": Action(aim=Aim.COMMAND),
+ACTIONS: Final[Mapping[str, ActionType]] = {
+    "wait": ActionType(aim=Aim.NOTHING),
+    **{declared.field: _make_action_type(declared) for declared in FAULTS.values()},
+    "heal": ActionType(aim=Aim.NOTHING),
+    "resync": ActionType(aim=Aim.NOTHING),
+    "converge": ActionType(aim=Aim.NOTHING),
+    "try_": ActionType(aim=Aim.REGIONS),
+    "run": ActionType(aim=Aim.COMMAND),
 }
 """By field of a step."""
 

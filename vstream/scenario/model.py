@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -112,7 +111,7 @@ class Try:
     regions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class RepairMeta:
     """Do what `vstream repair meta` does: the servers that are left go on without those that are dead."""
 

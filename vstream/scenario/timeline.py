@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from vstream.scenario.actions import ACTIONS, Action, actions_of
+from vstream.scenario.actions import ACTIONS, ActionType, actions_of
 from vstream.scenario.document import ScenarioDocument, StepDocument
 from vstream.scenario.faults import Aim, FaultType, Takes
 from vstream.scenario.model import Inject, RegionCommand, Scenario, Wait
@@ -30,7 +30,7 @@ class StepContext:
     index: int
     step: StepDocument
     field: str
-    action: Action
+    action: ActionType
     open: tuple[OpenFaultStep, ...]
 
 

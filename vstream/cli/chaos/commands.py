@@ -18,7 +18,6 @@ from vstream.chaos.faults.pause import Pause
 from vstream.chaos.journal import OpenFault, read_journal
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.chaos.session import ChaosSession
 from vstream.cli.lab.options import choose_lab
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
@@ -111,15 +110,26 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     if not spec.type.works_outside_labs:
         target.require_lab()  # before anything is asked of servers that are not one
     injection = run(faults.resolve(spec, target, topology, needs_successor=not settings.force))
-    session = ChaosSession(
-        target=target,
-        topology=topology,
-        command=spec.command,
-        is_json=settings.output == "json",
-        is_forced=settings.force,
-        timeout=settings.timeout,
-    )
-    session.run(injection, hold=hold)
+    report = view.FaultReport(spec.command, is_json=settings.output == "json")
+    try:
+        with show_readiness() as show:
+            request = inject.InjectionRequest(
+                target=target,
+                topology=topology,
+                command=spec.command,
+                is_forced=settings.force,
+                timeout=settings.timeout,
+                on_impact=report.print_impact,
+                on_restarted=report.print_restarted,
+                on_progress=show,
+            )
+            if hold is None:
+                report.print_injected(run(inject.inject(request, injection)))
+            else:
+                on_injected, on_healed = report.print_injected, report.print_healed
+                run(inject.inject_for(request, injection, seconds=hold, on_injected=on_injected, on_healed=on_healed))
+    finally:
+        report.finish()
 
 
 def _list_parameters(declared: FaultType) -> list[Parameter]:

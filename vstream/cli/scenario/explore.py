@@ -19,7 +19,7 @@ from vstream.cli.views import console
 from vstream.cli.views import scenario as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
-from vstream.runner.explore import Exploration, Run, RunOutcome, SearchLimits, explore, summarize_verdict
+from vstream.runner.explore import Exploration, Run, RunOutcome, SearchLimits, summarize_verdict
 from vstream.runner.runner import capture_scenario
 from vstream.scenario.generate import ScenarioData, generate
 from vstream.scenario.model import Scenario
@@ -78,26 +78,22 @@ def command(
         lab["versions"] = server_version
     if templates is not None:
         lab["templates"] = str(templates.resolve())
-    generate_scenario = _make_generator(topology, lab)
     chosen = secrets.randbelow(2**31) if seed is None else seed
     directory = out or Path("captures") / f"explored-{chosen}-{secrets.token_hex(2)}"
     if (directory / "explored.json").exists():
         raise VstreamError(f"{directory} holds another exploration", hint="choose another directory with `--output`")
+    exploration = Exploration(
+        seed=chosen,
+        compose=_make_generator(topology, lab),
+        run=_make_runner(chosen),
+        out=directory,
+        bounds=SearchLimits(seconds=minutes * _MINUTE, runs=runs, shrinking_runs=shrinking_runs),
+        watcher=view.ExplorationLog(),
+        is_kept=keep,
+    )
     console.print_note(f"exploring with seed {chosen}: scenarios and captures are in {directory}")
-    exploration = Exploration(seed=chosen)
-    bounds = SearchLimits(seconds=minutes * _MINUTE, runs=runs, shrinking_runs=shrinking_runs)
     try:
-        run(
-            explore(
-                exploration,
-                generate_scenario,
-                _make_runner(chosen),
-                out=directory,
-                bounds=bounds,
-                watcher=view.ExplorationLog(),
-                is_kept=keep,
-            )
-        )
+        run(exploration.explore())
     finally:
         # Also after Ctrl-C: what has ended until then is known.
         if output == "json":

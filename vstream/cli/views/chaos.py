@@ -11,11 +11,67 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.chaos.blast_radius import GroupEffect, Impact, PartitionSide, Quorum, RegionEffect
-from vstream.chaos.inject import HealResult, RestartResult
+from vstream.chaos.inject import HealResult, InjectionResult, RestartResult
 from vstream.chaos.journal import OpenFault
+from vstream.cli.views import console
+from vstream.cli.views.json_output import print_json
 from vstream.formatting import format_count
 
 _STYLE = {Quorum.KEPT: "green", Quorum.PERHAPS: "bold yellow", Quorum.LOST: "bold red"}
+
+
+class FaultReport:
+    """Tells what the fault *command* does, as it happens; or with *is_json*, all of it at the end."""
+
+    def __init__(self, command: str, *, is_json: bool) -> None:
+        self._command = command
+        self._is_json = is_json
+        self._output: dict[str, Any] = {}
+
+    def print_impact(self, impact: Impact) -> None:
+        """What it will leave; once, where servers are taken one after the other."""
+        self._output.setdefault("asked", self._command)
+        effects = impact_as_dict(impact)
+        if self._output.get("effects") == effects:
+            return
+        self._output["effects"] = effects
+        console.print_note(f"{self._command} will leave:")
+        for line in render_impact(impact):
+            console.stderr().print(line)
+
+    def print_injected(self, injected: InjectionResult) -> None:
+        """What proves it."""
+        if injected.restarted:
+            return  # each was printed
+        entry = injected.entry
+        fault = None if entry is None else fault_as_dict(entry)
+        self._output.update(asked=self._command, evidence=injected.evidence, fault=fault)
+        if not self._is_json:
+            console.stdout().print(injected.evidence if entry is None else f"{entry.id}: {injected.evidence}")
+
+    def print_healed(self, healed: HealResult) -> None:
+        """How long it took until all was healthy."""
+        self._output["healthy_after_seconds"] = healthy_after_seconds(healed)
+        if not self._is_json:
+            console.stdout().print(heal_line(healed))
+
+    def print_restarted(self, restarted: RestartResult) -> None:
+        """One server of a rolling restart."""
+        self._output.setdefault("restarted", []).append(
+            {
+                "server": restarted.server,
+                "version": restarted.version,
+                "stopping_seconds": restarted.stopping,
+                "recovering_seconds": restarted.recovering,
+            }
+        )
+        if not self._is_json:
+            console.stdout().print(restart_line(restarted))
+
+    def finish(self) -> None:
+        """Print the JSON, also of what was interrupted."""
+        if self._is_json:
+            print_json("chaos-fault", self._output)
 
 
 def render_impact(impact: Impact) -> Iterator[Text]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vstream.scenario.actions import ACTIONS, Action, actions_of
+from vstream.scenario.actions import ACTIONS, ActionType, actions_of
 from vstream.scenario.document import ScenarioDocument, StepDocument
 from vstream.scenario.timeline import StepContext, index_servers, step_contexts
 from vstream.topology.model import Topology, VirtualStream
@@ -18,7 +18,7 @@ class ScenarioSubject:
     document: ScenarioDocument
     topology: Topology | None
 
-    def actions(self) -> Iterator[tuple[int, StepDocument, str, Action]]:
+    def actions(self) -> Iterator[tuple[int, StepDocument, str, ActionType]]:
         """Every step with exactly one action: its index, the step, the field of the action, and the action."""
         for index, step in enumerate(self.document.steps):
             fields = actions_of(step)
