@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from typing import Annotated, TypeVar
@@ -81,9 +82,7 @@ def command(
     assumed += [] if size else [f"{_DEFAULT_SIZE} (--size)"]
     if assumed:
         console.print_note(f"assumed for each stream in each region: {', '.join(assumed)}")
-    outages: dict[str, list[Away]] = {}
-    _parse_outages(loaded, "--kill-region", kill or [], outages)
-    _parse_outages(loaded, "--isolate", isolate or [], outages)
+    outages = _parse_outages(loaded, {"--kill-region": kill or [], "--isolate": isolate or []})
     if simulate:
         numbers = _parse_by_stream("--copies", copies or [], names, _parse_copies)
         links = choose_shape(loaded, [part for text in link or () for part in _expand_link(loaded, text)])
@@ -107,10 +106,11 @@ def command(
         raise typer.Exit(UNKNOWN if sizing.fits is None else NO)
 
 
-def _parse_outages(topology: Topology, option: str, texts: Sequence[str], outages: dict[str, list[Away]]) -> None:
-    """Enter the values of *option* into *outages*, by region."""
+def _parse_outages(topology: Topology, values: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[Away]]:
+    """The outages by region, from the *values* by option."""
     regions = [region.name for region in topology.regions]
-    for text in texts:
+    outages: defaultdict[str, list[Away]] = defaultdict(list)
+    for option, text in ((option, text) for option, texts in values.items() for text in texts):
         region, _, times = text.rpartition("=")
         lasts, separator, begins = times.partition("@")
         if region not in regions or not separator:
@@ -119,8 +119,8 @@ def _parse_outages(topology: Topology, option: str, texts: Sequence[str], outage
                 param_hint=option,
             )
         start = _parse_seconds(option, begins)
-        away = Away(start, start + _parse_seconds(option, lasts), option == "--kill-region")
-        outages.setdefault(region, []).append(away)
+        outages[region].append(Away(start, start + _parse_seconds(option, lasts), option == "--kill-region"))
+    return outages
 
 
 def _parse_seconds(option: str, text: str) -> float:

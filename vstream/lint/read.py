@@ -242,21 +242,23 @@ class _Gatherer:
             finding = detect.unreadable_file(source.name, message, "is this the right file?")
             self.gathered.diagnostics.append(replace(finding, code="VS003"))
             return
-        including = _IncludeReader(self._read, self._included, self.gathered.texts, len(text), value_count)
+        including = _IncludeReader(self._read, self._included, len(text), value_count)
         document = natsconf.parse(text, source.name, include=including, env=self._env)
+        for name, included_text in including.texts.items():
+            self.gathered.texts.setdefault(name, included_text)
         is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.diagnostics)
         # The `http` of a web server is a block.
         keys = [top.key for top in document.root.entries if top.key != "http" or not isinstance(top.value, ConfMap)]
         if not source.is_named and detect.belongs_to_others(keys, is_broken=is_broken):
             return
-        self.gathered.unquoted |= {name for name in including.names if not name.lower().endswith(_CONFIGURATIONS)}
+        self.gathered.unquoted |= {name for name in including.texts if not name.lower().endswith(_CONFIGURATIONS)}
         self.gathered.checked.append(source.name)
         is_given = self._env is not None
         diagnostics = without_chart_variables(document.diagnostics, document.root)
         self.gathered.diagnostics += diagnostics if is_given else downgrade_undefined_variables(diagnostics)
         self.gathered.references += document.references
         self.gathered.comments += document.comments
-        conf = servers.read_server_conf(document, source.name, including.names, self._blocks)
+        conf = servers.read_server_conf(document, source.name, including.texts, self._blocks)
         self.gathered.servers.append(conf)
         self._read_preloaded(conf)
 
@@ -273,11 +275,11 @@ class _Gatherer:
 class _IncludeReader:
     """Finds what include directives name, and keeps count: all of it together may not exceed what a file may hold."""
 
-    def __init__(self, read: Read, contents: dict[str, str], texts: dict[str, str], size: int, values: int) -> None:
-        self.names: dict[str, None] = {}
+    def __init__(self, read: Read, contents: dict[str, str], size: int, values: int) -> None:
+        self.texts: dict[str, str] = {}
+        """What was included, by name."""
         self._read = read
         self._contents = contents
-        self._texts = texts
         self._size = size
         self._value_count = values
 
@@ -295,6 +297,5 @@ class _IncludeReader:
         self._value_count += detect.count_values_at_most(text)
         if self._size > detect.MAX_BYTES or self._value_count > detect.MAX_VALUES:
             raise ValueError("this file makes the configuration too large")
-        self.names[name] = None
-        self._texts.setdefault(name, text)
+        self.texts[name] = text
         return name, text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from vstream.diagnostics import Span
 from vstream.lint.workspace import MappingEntry, MappingFault, MappingsBlock
@@ -12,15 +13,29 @@ from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR,
 from vstream.subjects.functions import looks_like_call, parse_token
 from vstream.subjects.leaf_flow import LeafArrival, LeafLink, LeafSide, cross_leaves
 from vstream.subjects.mapping_rules import CompiledMapping, Route
-from vstream.subjects.resolve import Candidate, Resolution, publish_cost_us
+from vstream.subjects.resolve import Candidate, Outcome, Resolution, publish_cost_us
 from vstream.value_class import value_class
 
 _ALL = 100
+_Arrival = TypeVar("_Arrival", AccountArrival, LeafArrival)
 
 
-def _add_shares(first: float | None, second: float | None) -> float | None:
-    """Their sum; None if one of them is not known."""
-    return None if first is None or second is None else first + second
+def _list_certain(resolution: Resolution) -> list[Outcome]:
+    """The outcomes that go somewhere, and do not depend on a number that the server draws."""
+    return [outcome for outcome in resolution.outcomes if not outcome.kind.is_lost and not outcome.expansion.draws]
+
+
+def _merge_arrivals(arrivals: Iterable[tuple[Outcome, _Arrival]], *, is_ambiguous: bool) -> tuple[_Arrival, ...]:
+    """*arrivals* of several outcomes: each place once, with the sum of its shares, as far as that is known."""
+    shares: dict[_Arrival, float | None] = {}
+    for outcome, arrival in arrivals:
+        place = replace(arrival, percent=None)
+        earlier = shares.get(place, 0.0)
+        if is_ambiguous or arrival.percent is None or earlier is None:
+            shares[place] = None
+        else:
+            shares[place] = earlier + arrival.percent * outcome.probability_percent / _ALL
+    return tuple(replace(place, percent=share) for place, share in shares.items())
 
 
 @value_class
@@ -55,32 +70,23 @@ class Simulation:
 
     def arrivals(self, resolution: Resolution) -> tuple[AccountArrival, ...]:
         """Who sees the message in other accounts, by imports; the shares are of all publishes."""
-        merged: dict[tuple[str, str, tuple[AccountLink, ...]], AccountArrival] = {}
-        for outcome in resolution.outcomes:
-            if self.flow is None or outcome.kind.is_lost or outcome.expansion.draws:
-                continue
+        if self.flow is None:
+            return ()
+        arrivals = []
+        for outcome in _list_certain(resolution):
             for arrival in self.flow.arrivals(self.account, outcome.subject, resolution.cluster):
-                key = (arrival.account, arrival.subject, arrival.links)
-                earlier = merged[key].percent if key in merged else 0
-                share = None if arrival.percent is None else arrival.percent * outcome.probability_percent / _ALL
-                merged[key] = replace(arrival, percent=_add_shares(earlier, None if resolution.is_ambiguous else share))
-        return tuple(merged.values())
+                arrivals.append((outcome, arrival))
+        return _merge_arrivals(arrivals, is_ambiguous=resolution.is_ambiguous)
 
     def crossings(self) -> tuple[LeafArrival, ...]:
         """Who sees the message beyond leaf node connections; the shares are of all publishes."""
         if self.origin is None:
             return ()
-        resolution = self.at_cluster or self.elsewhere[-1]
-        merged: dict[tuple[object, ...], LeafArrival] = {}
-        for outcome in resolution.outcomes:
-            if outcome.kind.is_lost or outcome.expansion.draws:
-                continue
+        resolution, arrivals = self.at_cluster or self.elsewhere[-1], []
+        for outcome in _list_certain(resolution):
             for arrival in cross_leaves(self.leaf_links, self.origin, outcome.subject):
-                key = (arrival.account, arrival.subject, arrival.links, arrival.imports, arrival.refusal)
-                earlier = merged[key].percent if key in merged else 0
-                share = None if arrival.percent is None else arrival.percent * outcome.probability_percent / _ALL
-                merged[key] = replace(arrival, percent=_add_shares(earlier, None if resolution.is_ambiguous else share))
-        return tuple(merged.values())
+                arrivals.append((outcome, arrival))
+        return _merge_arrivals(arrivals, is_ambiguous=resolution.is_ambiguous)
 
     def is_undecided(self, resolution: Resolution) -> bool:
         """Whether a number that the server draws decides which imports take the message."""

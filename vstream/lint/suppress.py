@@ -57,8 +57,7 @@ def collect(
     comments: Iterable[Comment], texts: Mapping[str, str], streams: Iterable[StreamFile], all_codes: Collection[str]
 ) -> Suppressions:
     """What *comments* and the metadata of *streams* suppress; *all_codes* are the codes that exist."""
-    entries: list[Suppression] = []
-    problems: list[Finding] = []
+    collected: list[Suppression | Finding] = []
     lines: dict[str, list[str]] = {}
     for comment in dict.fromkeys(comments):
         if not _MARK.match(comment.text.lstrip()):
@@ -69,11 +68,11 @@ def collect(
         line = _find_suppressed_line(comment.span, lines[file])
         match = _DIRECTIVE.fullmatch(comment.text)
         if match is None:
-            problems.append(_problem("this suppression has no code", comment.span, _EXAMPLE))
+            collected.append(_problem("this suppression has no code", comment.span, _EXAMPLE))
             continue
         codes = match[2].replace(",", " ").split()
         lines_meant = (0, _LAST_LINE) if match[1] else (line, line)
-        entries += _list_entries(codes, match[3], comment.span, lines_meant, all_codes, problems)
+        collected += _read_codes(codes, match[3], comment.span, lines_meant, all_codes)
     for stream in streams:
         text = stream.config.metadata.get(KEY)
         if text is not None:
@@ -82,8 +81,11 @@ def collect(
                 match = _IN_METADATA.fullmatch(part)
                 codes = match[1].replace(",", " ").split() if match else [part]
                 area = (whole.line, whole.end_line)
-                entries += _list_entries(codes, match[2] if match else "", span, area, all_codes, problems)
-    return Suppressions(entries=tuple(entries), diagnostics=tuple(problems))
+                collected += _read_codes(codes, match[2] if match else "", span, area, all_codes)
+    return Suppressions(
+        entries=tuple(item for item in collected if isinstance(item, Suppression)),
+        diagnostics=tuple(item for item in collected if isinstance(item, Finding)),
+    )
 
 
 def apply(diagnostics: Iterable[Finding], suppressions: Suppressions) -> tuple[Finding, ...]:
@@ -137,34 +139,24 @@ def _find_suppressed_line(span: Span, lines: list[str]) -> int:
     return span.line
 
 
-def _list_entries(
-    codes: list[str],
-    reason: str,
-    span: Span,
-    area: tuple[int, int],
-    all_codes: Collection[str],
-    problems: list[Finding],
-) -> Iterator[Suppression]:
+def _read_codes(
+    codes: list[str], reason: str, span: Span, area: tuple[int, int], all_codes: Collection[str]
+) -> Iterator[Suppression | Finding]:
+    """What one comment, at *span*, suppresses in *area*, and what is wrong with it."""
     if not codes:
-        problems.append(_problem("this suppression has no code", span, _EXAMPLE))
+        yield _problem("this suppression has no code", span, _EXAMPLE)
     elif not reason.strip():
         listed = ", ".join(codes)
-        problems.append(
-            _problem(
-                f"the reason to ignore {listed} is missing", span, f"write it after the bracket: `[{listed}] because …`"
-            )
+        yield _problem(
+            f"the reason to ignore {listed} is missing", span, f"write it after the bracket: `[{listed}] because …`"
         )
     for code in dict.fromkeys(codes):
         if code.startswith(_SYNTAX):
-            problems.append(_problem(f"{code} cannot be ignored", span, "correct the reported problem"))
+            yield _problem(f"{code} cannot be ignored", span, "correct the reported problem")
         elif code in RETIRED:
-            problems.append(
-                _problem(f"{code} is retired: {RETIRED[code]}", span, "remove it, or write the code that replaced it")
-            )
+            yield _problem(f"{code} is retired: {RETIRED[code]}", span, "remove it, or write the code that replaced it")
         elif not _CODE.fullmatch(code) or code not in all_codes:
-            problems.append(
-                _problem(f"unknown rule {code[:20]}", span, "`vstream lint --explain list` lists all rules")
-            )
+            yield _problem(f"unknown rule {code[:20]}", span, "`vstream lint --explain list` lists all rules")
         else:
             yield Suppression(code=code, file=span.file, first_line=area[0], last_line=area[1], span=span)
 

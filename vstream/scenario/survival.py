@@ -56,12 +56,12 @@ def compose_survival_scenarios(
     """
     streams = {stream.name: stream for stream in topology.streams}
     testable = [cell for cell in cells if cell.incident is not None and is_testable(cell.ruling)]
-    healing, power_losses = _ScenarioComposer(topology, streams), []
+    healing, power_losses = _SurvivalComposer(topology, streams), []
     for failure in Failure:
         chosen = [cell for cell in testable if cell.failure is failure]
         for incident in _choose_incidents(topology, streams, chosen):
             if failure is Failure.POWER:
-                power_losses.append(_ScenarioComposer(topology, streams))
+                power_losses.append(_SurvivalComposer(topology, streams))
                 power_losses[-1].add_power_loss(incident, chosen)
             else:
                 healing.add_incident(incident, chosen)
@@ -96,7 +96,7 @@ def _is_as_bad(topology: Topology, stream: VirtualStream, cell: SurvivalCell, in
     return any(ruling.answer is cell.ruling.answer and ruling.is_certain for ruling in rulings)
 
 
-class _ScenarioComposer:
+class _SurvivalComposer:
     """Composes one scenario, incident by incident."""
 
     def __init__(self, topology: Topology, streams: Mapping[str, VirtualStream]) -> None:

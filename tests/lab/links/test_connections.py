@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+from collections import defaultdict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,7 +57,6 @@ class EagerProtocol(asyncio.Protocol):
 async def front_of(server: asyncio.Server, *, is_eager: bool) -> AsyncIterator[int]:
     """The port of a front of *server*. If *is_eager*, a connection goes through once all that its dialer says was read."""
     target = server.sockets[0].getsockname()[1]
-    link = OneWayLink()
     is_known = asyncio.Event()
     if not is_eager:
         is_known.set()
@@ -66,18 +65,11 @@ async def front_of(server: asyncio.Server, *, is_eager: bool) -> AsyncIterator[i
         await is_known.wait()
         return "west"
 
-    async def dial(front: Front) -> socket.socket:
-        dialed = socket.socket()
-        dialed.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(dialed, (HOST, front.target))
-        return dialed
-
     def accept() -> asyncio.Protocol:
         connection = ProxiedConnection(
             Front(port=0, target=target, region="east"),
             region_of=region_of,
-            link_of=lambda _: link,
-            dial=dial,
+            links=defaultdict(OneWayLink),
             on_end=lambda _: None,
         )
         return EagerProtocol(connection.dialer, is_known) if is_eager else connection.dialer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 
 from vstream.lab.links.proxy.lanes import Lane, OneWayLink
@@ -15,6 +15,7 @@ _FIRST_SYN = 1.0
 """Seconds until TCP tries to connect again. It doubles each time."""
 _CONNECT_TIMEOUT = 130.0
 """Seconds after which TCP gives up connecting."""
+HOST = "127.0.0.1"
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER on with time 0: closing resets the connection."""
 
@@ -121,8 +122,8 @@ class ProxiedConnection:
     """
     A connection that a server has dialed at a front.
 
-    *region_of* finds the region of a server by the port that it dials from; *link_of* the link
-    in one direction; *dial* connects to the server behind a front. *on_end* is called once.
+    *region_of* finds the region of a server by the port that it dials from. *links* has the link in each direction.
+    *on_end* is called once.
     """
 
     def __init__(
@@ -130,14 +131,12 @@ class ProxiedConnection:
         front: Front,
         *,
         region_of: Callable[[int, int], Awaitable[str | None]],
-        link_of: Callable[[Pair], OneWayLink],
-        dial: Callable[[Front], Awaitable[socket.socket]],
+        links: Mapping[Pair, OneWayLink],
         on_end: Callable[[ProxiedConnection], None],
     ) -> None:
         self._front = front
         self._region_of = region_of
-        self._link_of = link_of
-        self._dial = dial
+        self._links = links
         self._on_end = on_end
         self.pair: Pair | None = None
         """Who dialed whom, once that is known."""
@@ -183,7 +182,7 @@ class ProxiedConnection:
 
     @property
     def _is_reset(self) -> bool:
-        return self.pair is not None and self._link_of(self.pair).state.cut is Cut.RESET
+        return self.pair is not None and self._links[self.pair].state.cut is Cut.RESET
 
     async def _open(self) -> None:
         assert self.dialer.transport is not None
@@ -194,7 +193,7 @@ class ProxiedConnection:
             self.reset()
             return
         self.pair = (region, self._front.region)
-        forth, back = self._link_of(self.pair), self._link_of((self._front.region, region))
+        forth, back = self._links[self.pair], self._links[self._front.region, region]
         if self._is_reset:
             self.reset()
             return
@@ -209,7 +208,7 @@ class ProxiedConnection:
             self.reset()
             return
         try:
-            reached = await self._dial(self._front)
+            reached = await _dial(self._front)
             await asyncio.get_running_loop().create_connection(lambda: self._dialed, sock=reached)
         except OSError:
             self.reset()  # as if there were no proxy: nobody listens
@@ -234,3 +233,15 @@ class ProxiedConnection:
         if delay:
             await asyncio.sleep(delay)
         return True
+
+
+async def _dial(front: Front) -> socket.socket:
+    """Connect to the server behind *front*."""
+    connected = socket.socket()
+    connected.settimeout(0)
+    try:
+        await asyncio.get_running_loop().sock_connect(connected, (HOST, front.target))
+    except BaseException:
+        connected.close()
+        raise
+    return connected

@@ -11,12 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from vstream.lab.links import state
-from vstream.lab.links.proxy.connections import ProxiedConnection
+from vstream.lab.links.proxy.connections import HOST, ProxiedConnection
 from vstream.lab.links.proxy.lanes import RTO, OneWayLink
 from vstream.lab.links.proxy.owners import SocketOwners
 from vstream.lab.links.state import Answer, Front, Links, Pair
 
-HOST = "127.0.0.1"
 BACKLOG = 1024
 
 
@@ -108,11 +107,7 @@ class Proxy:
     def _acceptor(self, front: Front) -> Callable[[], asyncio.Protocol]:
         def new_connection() -> asyncio.Protocol:
             connection = ProxiedConnection(
-                front,
-                region_of=self._owners.region_of,
-                link_of=self._states.__getitem__,
-                dial=_dial,
-                on_end=self._forget,
+                front, region_of=self._owners.region_of, links=self._states, on_end=self._forget
             )
             self._open.add(connection)
             return connection.dialer
@@ -136,14 +131,3 @@ def _bind(port: int) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-async def _dial(front: Front) -> socket.socket:
-    connected = socket.socket()
-    connected.settimeout(0)
-    try:
-        await asyncio.get_running_loop().sock_connect(connected, (HOST, front.target))
-    except BaseException:
-        connected.close()
-        raise
-    return connected

@@ -102,18 +102,19 @@ def _find_virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
     return tuple(virtuals)
 
 
-def _report_missing(virtual: _Virtual, needs: Sequence[_Need], clients: str) -> Iterator[Violation]:
-    lacking = virtual.list_unmapped(needs)
-    if not lacking:
-        return
-    shown = ((need.form.replace("<V>", virtual.name), " (mapped in part)" * in_part) for need, in_part in lacking)
-    forms = ", ".join(f"`{form}`{remark}" for form, remark in shown)
-    users = "; ".join((in_part and need.users_of_rest) or need.users for need, in_part in lacking)
-    yield Violation(
-        at=virtual.rules[0].entry.key_span,
-        message=f"{clients} of `{virtual.name}` is not mapped: {forms}. These fail: {users}",
-        hint="add the missing rules, each for `$JS.API.` and the form shown, to the region's read stream",
-    )
+def _report_unmapped(workspace: Workspace, needs: Sequence[_Need], clients: str) -> Iterator[Violation]:
+    for virtual in (virtual for block in workspace.blocks for virtual in _find_virtuals(block)):
+        lacking = virtual.list_unmapped(needs)
+        if not lacking:
+            continue
+        shown = ((need.form.replace("<V>", virtual.name), " (mapped in part)" * in_part) for need, in_part in lacking)
+        forms = ", ".join(f"`{form}`{remark}" for form, remark in shown)
+        users = "; ".join((in_part and need.users_of_rest) or need.users for need, in_part in lacking)
+        yield Violation(
+            at=virtual.rules[0].entry.key_span,
+            message=f"{clients} of `{virtual.name}` is not mapped: {forms}. These fail: {users}",
+            hint="add the missing rules, each for `$JS.API.` and the form shown, to the region's read stream",
+        )
 
 
 @rule("VS340", "direct-get-not-mapped", Severity.WARNING)
@@ -129,9 +130,7 @@ def direct_get_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     (server/jetstream_api.go, JSDirectMsgGet and JSDirectGetLastBySubject; 2.9 and
     later). The read streams need `allow_direct` as well.
     """
-    for block in workspace.blocks:
-        for virtual in _find_virtuals(block):
-            yield from _report_missing(virtual, _DIRECT, "Direct Get")
+    yield from _report_unmapped(workspace, _DIRECT, "Direct Get")
 
 
 @rule("VS341", "consumer-creation-not-mapped", Severity.WARNING)
@@ -145,9 +144,7 @@ def consumer_creation_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     filter. Requests that are not mapped fail with 10059, stream not found (server/jetstream_api.go, JSApiConsumerCreate
     and JSApiConsumerCreateEx; 2.9 and later).
     """
-    for block in workspace.blocks:
-        for virtual in _find_virtuals(block):
-            yield from _report_missing(virtual, _CREATE, "consumer creation")
+    yield from _report_unmapped(workspace, _CREATE, "consumer creation")
 
 
 @rule("VS342", "request-not-mapped", Severity.WARNING)
@@ -162,9 +159,7 @@ def request_not_mapped(workspace: Workspace) -> Iterator[Violation]:
 
     A name with only STREAM.INFO mapped is fine: its clients ask for the real name first, as the nats CLI does.
     """
-    for block in workspace.blocks:
-        for virtual in _find_virtuals(block):
-            yield from _report_missing(virtual, _MORE_OPERATIONS, "part of the API")
+    yield from _report_unmapped(workspace, _MORE_OPERATIONS, "part of the API")
 
 
 @rule("VS343", "creation-by-virtual-name", Severity.NOTE)

@@ -62,14 +62,13 @@ def wrong_option_value(workspace: Workspace) -> Iterator[Violation]:
     numbers without quotes, durations as strings with a unit, such as `"2m"`, and sizes in `jetstream` with one letter,
     as in `10G`. The types are those of `server/opts.go` in 2.15; older servers accept no others.
     """
-    seen: set[Span] = set()
+    for _, option in list_judged_options(workspace.servers):
+        name = option.entry.key.lower()
+        kind = option.block.kinds.get(name)
+        if kind is not None:
+            yield from _check_wrong_values(option, kind)
+        yield from _out_of_range(option, option.block.ranges.get(name))
     for server in workspace.servers:
-        for option in list_judged_options(server, seen):
-            name = option.entry.key.lower()
-            kind = option.block.kinds.get(name)
-            if kind is not None:
-                yield from _check_wrong_values(option, kind)
-            yield from _out_of_range(option, option.block.ranges.get(name))
         for check in VALUE_CHECKS if not server.is_fragment else ():
             yield from check(server)
 
@@ -89,8 +88,15 @@ def option_written_twice(workspace: Workspace) -> Iterator[Violation]:
     seen: set[Span] = set()
     for server in workspace.servers:
         for conf, block in blocks_of(server.root):
-            if block.items is None:
-                yield from _check_competing_names(conf, seen)
+            for entry, earlier in _list_competing_entries(conf) if block.items is None else ():
+                if entry.key_span not in seen:
+                    seen.add(entry.key_span)
+                    yield Violation(
+                        at=entry.key_span,
+                        message=f"`{entry.key}` and `{earlier.key}` disagree: which of them counts changes from start to start",
+                        hint="remove one of them",
+                        related=(Related(span=earlier.key_span, message="the other one"),),
+                    )
             seen_entries: dict[str, ConfEntry] = {}
             for entry in conf.entries:
                 earlier = seen_entries.setdefault(entry.key, entry)
@@ -115,22 +121,16 @@ def option_written_twice(workspace: Workspace) -> Iterator[Violation]:
                 )
 
 
-def _check_competing_names(conf: ConfMap, seen: set[Span]) -> Iterator[Violation]:
-    """Options that are written by several of their names, with values that do not agree."""
+def _list_competing_entries(conf: ConfMap) -> Iterator[tuple[ConfEntry, ConfEntry]]:
+    """Options that are written by several of their names, with values that do not agree; each with an earlier one."""
     before: list[ConfEntry] = []
     for entry in conf.effective_entries():
         names = {entry.key.lower(), *_OTHER_NAMES.get(entry.key.lower(), ())}
         namesakes = (candidate for candidate in before if candidate.key.lower() in names)
         earlier = next((candidate for candidate in namesakes if not _agree(candidate, entry)), None)
         before.append(entry)
-        if earlier is not None and entry.key_span not in seen:
-            seen.add(entry.key_span)
-            yield Violation(
-                at=entry.key_span,
-                message=f"`{entry.key}` and `{earlier.key}` disagree: which of them counts changes from start to start",
-                hint="remove one of them",
-                related=(Related(span=earlier.key_span, message="the other one"),),
-            )
+        if earlier is not None:
+            yield entry, earlier
 
 
 def _agree(first: ConfEntry, second: ConfEntry) -> bool:

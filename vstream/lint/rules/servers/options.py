@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -124,17 +124,15 @@ def option_needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     oldest = workspace.stated_version
     if oldest is None:
         return
-    seen: set[Span] = set()
-    for server in list_whole(workspace):
-        for option in list_judged_options(server, seen):
-            since = option.block.since.get(option.entry.key.lower(), FIRST)
-            if oldest < since:
-                yield Violation(
-                    at=option.entry.key_span,
-                    message=f"`{option.entry.key}` needs nats-server {format_version(since)}, "
-                    f"the oldest is {format_version(oldest)}",
-                    hint=f"remove it until all servers are {format_version(since)}: older servers do not start with it",
-                )
+    for _, option in list_judged_options(list_whole(workspace)):
+        since = option.block.since.get(option.entry.key.lower(), FIRST)
+        if oldest < since:
+            yield Violation(
+                at=option.entry.key_span,
+                message=f"`{option.entry.key}` needs nats-server {format_version(since)}, "
+                f"the oldest is {format_version(oldest)}",
+                hint=f"remove it until all servers are {format_version(since)}: older servers do not start with it",
+            )
 
 
 @rule("VS421", "unknown-option", Severity.ERROR)
@@ -147,23 +145,23 @@ def unknown_option(workspace: Workspace) -> Iterator[Violation]:
     all checks. The options are those that `server/opts.go` of 2.15 knows in each block. An option that defines a
     variable may have any name.
     """
+    for server, option in list_judged_options(workspace.servers):
+        hint = None if option.is_known else _write_hint(server, option)
+        if hint is not None:
+            message = f"{quote_value(option.entry.key)} is not an option of {option.block.title}"
+            yield make_refusal(option.entry.key_span, message, hint)
+
+
+def list_judged_options(servers: Iterable[ServerConf]) -> Iterator[tuple[ServerConf, WrittenOption]]:
+    """The options of *servers*, each place once: not those that define variables, which may be called anything."""
     seen: set[Span] = set()
-    for server in workspace.servers:
-        for option in list_judged_options(server, seen):
-            hint = None if option.is_known else _write_hint(server, option)
-            if hint is not None:
-                message = f"{quote_value(option.entry.key)} is not an option of {option.block.title}"
-                yield make_refusal(option.entry.key_span, message, hint)
-
-
-def list_judged_options(server: ServerConf, seen: set[Span]) -> Iterator[WrittenOption]:
-    """The options of *server*, each place once: not those that define variables, which may be called anything."""
-    variables = {reference.definition for reference in server.document.references}
-    for conf, block in blocks_of(server.root):
-        for entry in conf.effective_entries():
-            if entry.key_span not in seen and entry.key_span not in variables:
-                seen.add(entry.key_span)
-                yield WrittenOption(block, entry)
+    for server in servers:
+        variables = {reference.definition for reference in server.document.references}
+        for conf, block in blocks_of(server.root):
+            for entry in conf.effective_entries():
+                if entry.key_span not in seen and entry.key_span not in variables:
+                    seen.add(entry.key_span)
+                    yield server, WrittenOption(block, entry)
 
 
 def _write_hint(server: ServerConf, option: WrittenOption) -> str | None:

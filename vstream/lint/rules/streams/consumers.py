@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
@@ -229,7 +229,7 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
     is in the files.
     """
     streams = values.StreamSet(workspace.streams)
-    queued: dict[int, list[ConsumerFile]] = {}
+    queued: defaultdict[int, list[ConsumerFile]] = defaultdict(list)
     counted: Counter[int] = Counter()
     yield from _find_namesakes(workspace)
     for consumer in workspace.consumers:
@@ -250,8 +250,10 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
                 hint=f"raise `max_consumers` to {counted[id(stream)]}, or remove a consumer",
                 related=(Related(span=stream.locate("max_consumers"), message="the limit"),),
             )
-        if values.read_word(stream, "retention") == "workqueue":
-            yield from _check_queue(consumer, queued.setdefault(id(stream), []))
+        is_sourcing = consumer.fields.get("direct") is True or consumer.fields.get("sourcing") is True
+        if values.read_word(stream, "retention") == "workqueue" and not is_sourcing:
+            yield from _check_queue(consumer, queued[id(stream)])
+            queued[id(stream)].append(consumer)
 
 
 def _find_namesakes(workspace: Workspace) -> Iterator[Violation]:
@@ -375,9 +377,8 @@ def _check_limits(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violat
             )
 
 
-def _check_queue(consumer: ConsumerFile, queued: list[ConsumerFile]) -> Iterator[Violation]:
-    if consumer.fields.get("direct") is True or consumer.fields.get("sourcing") is True:
-        return
+def _check_queue(consumer: ConsumerFile, before: Sequence[ConsumerFile]) -> Iterator[Violation]:
+    """A consumer of a work queue, which has those of *before*."""
     if consumer.fields.get("ack_policy") not in {"explicit", "flow_control"}:
         yield Violation(
             at=consumer.locate("ack_policy"),
@@ -391,7 +392,7 @@ def _check_queue(consumer: ConsumerFile, queued: list[ConsumerFile]) -> Iterator
             hint='write `"deliver_policy": "all"`',
         )
     subjects = [subject for _, subject in _list_filters(consumer)] or [">"]
-    for earlier in queued:
+    for earlier in before:
         theirs = [subject for _, subject in _list_filters(earlier)] or [">"]
         if any(overlaps(mine, their) for mine in subjects for their in theirs):
             yield Violation(
@@ -401,4 +402,3 @@ def _check_queue(consumer: ConsumerFile, queued: list[ConsumerFile]) -> Iterator
                 related=(Related(span=earlier.locate("filter_subject"), message="the other consumer"),),
             )
             break
-    queued.append(consumer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 
 from vstream.diagnostics import Severity
@@ -48,12 +48,12 @@ def port_clash(subject: TopologySubject) -> Iterator[Violation]:
     ## Why is this bad?
     The second cannot start. A server needs four different ports, and regions that share a host need different ports.
     """
-    topology, owner_at = subject.topology, dict[tuple[str, int], str]()
+    topology, stretch = subject.topology, subject.topology.stretch
     owners: list[tuple[str, Path, Ports]] = [
         (f"region `{region.name}`", ("regions", region.name, "ports"), region.ports) for region in topology.regions
     ]
-    if topology.stretch is not None:
-        owners.append((_STRETCH, ("stretch", "ports"), topology.stretch.ports))
+    if stretch is not None:
+        owners.append((_STRETCH, ("stretch", "ports"), stretch.ports))
     for owner, at, ports in owners:
         numbers = _list_numbers(ports)
         twice = sorted({port for port in numbers if numbers.count(port) > 1})
@@ -64,13 +64,15 @@ def port_clash(subject: TopologySubject) -> Iterator[Violation]:
                 hint="a server needs four different ports; by default 4222, 8222, 6222 and 7222",
                 on_key=True,
             )
+    servers: list[tuple[str, Path, Server, Ports]] = []
     for region in topology.regions:
         for index, server in enumerate(region.servers):
-            owner = f"region `{region.name}`"
-            yield from _check_clash(owner_at, owner, server, region.ports, ("regions", region.name, "servers", index))
-    for name, server in (topology.stretch.members if topology.stretch else {}).items():
-        assert topology.stretch is not None
-        yield from _check_clash(owner_at, _STRETCH, server, topology.stretch.ports, ("stretch", "members", name))
+            at = ("regions", region.name, "servers", index)
+            servers.append((f"region `{region.name}`", at, server, region.ports))
+    if stretch is not None:
+        members = stretch.members.items()
+        servers += ((_STRETCH, ("stretch", "members", name), server, stretch.ports) for name, server in members)
+    yield from _check_clashes(servers)
 
 
 _STRETCH = "the stretch cluster"
@@ -80,19 +82,19 @@ def _list_numbers(ports: Ports) -> list[int]:
     return [ports.client, ports.monitor, ports.cluster, ports.gateway]
 
 
-def _check_clash(
-    owners: dict[tuple[str, int], str], owner: str, server: Server, ports: Ports, at: Path
-) -> Iterator[Violation]:
-    """The port of *server* that another owner's server also uses, as a finding. Adds its ports to *owners*."""
-    places = [(server.host.lower(), port) for port in _list_numbers(ports)] if server.host else []
-    clash = next((place for place in places if owners.setdefault(place, owner) != owner), None)
-    if clash:
-        host, port = clash
-        yield Violation(
-            at=at,
-            message=f"{owners[clash]} and {owner} both use port {port} of host `{host}`",
-            hint="name another host, or give one of them other `ports`",
-        )
+def _check_clashes(servers: Iterable[tuple[str, Path, Server, Ports]]) -> Iterator[Violation]:
+    """*servers*, each with its owner, place and ports, that use a port which another owner's server also uses."""
+    owners: dict[tuple[str, int], str] = {}
+    for owner, at, server, ports in servers:
+        places = [(server.host.lower(), port) for port in _list_numbers(ports)] if server.host else []
+        clash = next((place for place in places if owners.setdefault(place, owner) != owner), None)
+        if clash:
+            host, port = clash
+            yield Violation(
+                at=at,
+                message=f"{owners[clash]} and {owner} both use port {port} of host `{host}`",
+                hint="name another host, or give one of them other `ports`",
+            )
 
 
 @rule("VS120", "mixed-addresses", Severity.WARNING)
