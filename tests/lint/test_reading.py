@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vstream.lint.read import Source, gather_sources
+from vstream.lint.gather import Source, gather_sources
 from vstream.lint.workspace import MappingsBlock, ServerConf
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.night import with_night
 from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.lint.read import Source, gather_sources
+from vstream.lint.gather import Source, gather_sources
 from vstream.lint.registry import run_rules
 from vstream.lint.rules.servers.reload import reload_refused
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vstream.cli.views import map as map_view
-from vstream.lint.read import Source, gather_sources
+from vstream.lint.gather import Source, gather_sources
 from vstream.lint.simulate import Simulation, simulate
 
 

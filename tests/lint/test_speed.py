@@ -11,8 +11,8 @@ from tests.support.lint_inputs import surroundings
 from tests.support.night import repetitions
 from tests.support.topologies import many_streams
 from vstream.lint.engine import lint
+from vstream.lint.gather import Source, gather_sources
 from vstream.lint.parse_topology import parse_topology
-from vstream.lint.read import Source, gather_sources
 from vstream.lint.reading.accounts import read_server_flow
 from vstream.lint.simulate import ListeningStream, tabulate_account
 from vstream.render import pipeline as rendering

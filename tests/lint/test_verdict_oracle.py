@@ -29,7 +29,7 @@ from tests.support.lint_inputs import surroundings
 from vstream.diagnostics import Severity
 from vstream.lab import binaries
 from vstream.lint.engine import lint
-from vstream.lint.read import Source
+from vstream.lint.gather import Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ import pytest
 from tests.support.lint_inputs import token
 from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.lint.read import Source, gather_sources
+from vstream.lint.gather import Source, gather_sources
 from vstream.lint.reading.accounts import exports_of, find_account_flow, imports_of, read_server_flow
 from vstream.lint.simulate import tabulate_account
 from vstream.lint.workspace import ServerConf

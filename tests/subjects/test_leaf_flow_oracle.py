@@ -20,7 +20,7 @@ import pytest
 from tests.subjects.test_account_flow_oracle import Client
 from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.lint.read import Source, gather_sources
+from vstream.lint.gather import Source, gather_sources
 from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
 from vstream.lint.workspace import Workspace
 from vstream.subjects.leaf_flow import cross_leaves

@@ -13,12 +13,12 @@ from tests.support.paths import ROOT
 from vstream.cli.views import finding_formats, findings
 from vstream.cli.views import map as map_view
 from vstream.lint.engine import LintReport, Surroundings, lint
+from vstream.lint.gather import Source, gather_sources
 from vstream.lint.linter import apply_fixes, diff_texts
 from vstream.lint.manual import PAGES
 from vstream.lint.parse_scenario import ParsedScenario
 from vstream.lint.parse_scenario import parse_scenario as load_any_scenario
 from vstream.lint.parse_topology import parse_topology
-from vstream.lint.read import Source, gather_sources
 from vstream.lint.simulate import simulate
 from vstream.render.pipeline import render_sample
 

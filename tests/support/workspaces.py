@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tests.support.paths import TESTS
 from vstream.diagnostics import Finding
+from vstream.lint.gather import Source, gather_sources
 from vstream.lint.parse_topology import parse_topology
-from vstream.lint.read import Source, gather_sources
 from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import servers, streams
 from vstream.topology.bundle import placeholder_for

@@ -15,8 +15,8 @@ from tests.support.paths import ROOT
 from vstream.cli.init import STARTER
 from vstream.diagnostics import Severity
 from vstream.lint.engine import lint
+from vstream.lint.gather import Source
 from vstream.lint.parse_topology import parse_topology
-from vstream.lint.read import Source
 from vstream.topology import profiles
 from vstream.topology.document import json_schema
 from vstream.topology.model import Routing, Security

@@ -26,8 +26,8 @@ from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.formatting import format_count
 from vstream.lint.config import LintConfig
+from vstream.lint.gather import Source
 from vstream.lint.linter import CheckResult, Linter, diff_texts
-from vstream.lint.read import Source
 from vstream.lint.selection import FilePatterns, known_codes, parse_selectors
 from vstream.value_class import value_class
 

@@ -14,8 +14,8 @@ from vstream.cli.views.lint import report_lines, summary_lines
 from vstream.diagnostics import Severity
 from vstream.formatting import format_count, summarize_names
 from vstream.lint import detect
+from vstream.lint.gather import STDIN, Source
 from vstream.lint.linter import Linter
-from vstream.lint.read import STDIN, Source
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role

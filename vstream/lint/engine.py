@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from vstream.diagnostics import Finding, Related, Severity
 from vstream.errors import InvalidInputError
 from vstream.lint import registry, secrets, suppress
-from vstream.lint.read import DisplayPlace, GatheredFiles, Read, Source, gather_sources
+from vstream.lint.gather import DisplayPlace, GatheredFiles, Read, Source, gather_sources
 from vstream.lint.rules import rules_for
 from vstream.lint.selection import Selection, known_codes
 from vstream.lint.workspace import Workspace

@@ -12,7 +12,7 @@ from vstream.diagnostics import Edit, Finding
 from vstream.lint.baseline import Baseline, FindingKey
 from vstream.lint.config import LintConfig
 from vstream.lint.engine import LintReport, Surroundings, lint
-from vstream.lint.read import STDIN, Source
+from vstream.lint.gather import STDIN, Source
 from vstream.lint.selection import Anchor
 from vstream.value_class import value_class
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
+from vstream.lint.gather import Read, Source, gather_sources
 from vstream.lint.parse_topology import ParsedTopology
-from vstream.lint.read import Read, Source, gather_sources
 from vstream.lint.reading.accounts import find_account_flow, index_accounts_without_rules, make_empty_block
 from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
 from vstream.lint.rules.server_values import has_operator

@@ -11,8 +11,8 @@ from vstream import resources
 from vstream.cli import input_files, options
 from vstream.errors import VstreamError
 from vstream.formatting import suggest_name
+from vstream.lint.gather import STDIN
 from vstream.lint.parse_scenario import ParsedScenario, parse_scenario
-from vstream.lint.read import STDIN
 from vstream.syntax.yaml import MAX_BYTES
 
 ScenarioFile = Annotated[

@@ -9,13 +9,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from vstream.capture.records import Delivery, OperationKind, OperationOutcome, OperationRecord, message_identity
 from vstream.errors import NoRespondersError, NotConnectedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.connection import Reply
-from vstream.jetstream.direct import DirectMessage, get_newest, get_next
+from vstream.jetstream.direct import get_newest, get_next
 from vstream.jetstream.read_stream import AckSubject
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.runner.workload.recorder import Recorder
@@ -117,55 +118,43 @@ class DirectReader(_Paced):
     async def operate(self, due: int, number: int) -> None:  # noqa: ARG002 - as every operation
         """One Direct Get. "No such message" is an answer too."""
         sent, timeout = self.recorder.now(), self._spec.timeout / _NS
-        subject, message, error, outcome = None, None, None, OperationOutcome.OK
+        subject = None if self._spec.is_sequential else self._any_subject()
+        message, error, outcome = None, None, OperationOutcome.OK
         try:
-            if self._spec.is_sequential:
+            if subject is None:
                 message = await get_next(self._connection, self._spec.stream, ">", self._next, timeout=timeout)
             else:
-                subject = self._any_subject()
                 message = await get_newest(self._connection, self._spec.stream, subject, timeout=timeout)
         except VstreamError as problem:
             outcome, error = classify_failure(problem)
-        done = self.recorder.now()
-        self._record(
-            due, sent, None if outcome is OperationOutcome.INDETERMINATE else done, outcome, error, subject, message
+        record = OperationRecord(
+            client=self._spec.client,
+            region=self.recorder.region,
+            kind=OperationKind.READ,
+            stream=self._spec.stream,
+            due=due,
+            sent=sent,
+            done=None if outcome is OperationOutcome.INDETERMINATE else self.recorder.now(),
+            outcome=outcome,
+            subject=subject,
+            error=error,
         )
+        if message is not None:
+            self._next = max(self._next, message.seq + 1)
+            record = replace(
+                record,
+                id=message_identity(message.data),
+                subject=message.subject,
+                acked_by=naming.qualify_answer(message.stream, self._spec.read_stream),
+                seq=message.seq,
+            )
+        self.recorder.record_operation(record)
 
     def _any_subject(self) -> str:
         subject, keys, rate = self._random.choice(self._spec.subjects)
         published = max(1, round((self.recorder.now() - self._begun) / _NS * rate))
         return subject.replace("{key}", str(self._random.randrange(keys))).replace(
             "{n}", str(self._random.randrange(published))
-        )
-
-    def _record(
-        self,
-        due: int,
-        sent: int,
-        done: int | None,
-        outcome: OperationOutcome,
-        error: str | None,
-        subject: str | None,
-        message: DirectMessage | None,
-    ) -> None:
-        if message is not None:
-            self._next = max(self._next, message.seq + 1)
-        self.recorder.record_operation(
-            OperationRecord(
-                client=self._spec.client,
-                region=self.recorder.region,
-                kind=OperationKind.READ,
-                stream=self._spec.stream,
-                due=due,
-                sent=sent,
-                done=done,
-                outcome=outcome,
-                id=None if message is None else message_identity(message.data),
-                subject=subject if message is None else message.subject,
-                acked_by=None if message is None else naming.qualify_answer(message.stream, self._spec.read_stream),
-                seq=None if message is None else message.seq,
-                error=error,
-            )
         )
 
 

@@ -12,8 +12,8 @@ from vstream.diagnostics import Finding, Severity
 from vstream.lint import detect
 from vstream.lint.detect import FileKind
 from vstream.lint.engine import lint
+from vstream.lint.gather import GatheredFiles, Source, gather_sources
 from vstream.lint.parse_topology import parse_topology
-from vstream.lint.read import GatheredFiles, Source, gather_sources
 from vstream.lint.workspace import MappingForm, StreamRole
 
 SCENARIO = "scenario: 1\nname: s\ntopology: {regions: {}, streams: {}}\nsteps:\n  - wait: 5s\n"
