@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from vstream.errors import LabError, RefusedError, UnsupportedError, VstreamErro
 from vstream.lab import ports
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Cut, LinkState
+from vstream.lab.server import SpawnedServers
 from vstream.lab.state import LabDirectory, LabRecord
 from vstream.servers.target_servers import TargetServers
 
@@ -174,11 +174,11 @@ async def test_the_fault_that_was_injected_last_is_healed_first(
     where = target(tmp_path)
     healed: list[str] = []
 
-    async def heal(self: Kill | Pause, at: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self: Kill | Pause, at: TargetServers, name: str) -> SpawnedServers:
         healed.append(name)
         if len(healed) == 2:
             raise LabError("no server here gets healthy")
-        return lambda: None
+        return SpawnedServers()
 
     monkeypatch.setattr(Kill, "heal", heal)
     monkeypatch.setattr(Pause, "heal", heal)

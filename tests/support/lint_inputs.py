@@ -16,11 +16,7 @@ from vstream.lint.engine import LintReport, Surroundings, lint
 from vstream.lint.gather import Source, gather_sources
 from vstream.lint.linter import apply_fixes, diff_texts
 from vstream.lint.manual import PAGES
-from vstream.lint.parse_scenario import ParsedScenario
-from vstream.lint.parse_scenario import parse_scenario as load_any_scenario
-from vstream.lint.parse_topology import parse_topology
 from vstream.lint.simulate import simulate
-from vstream.render.pipeline import render_sample
 
 BLOG = (ROOT / "tests/fixtures/blog-mappings.cfg").read_text()
 TOPOLOGY = """\
@@ -132,11 +128,7 @@ def surroundings(files: Mapping[str, bytes]) -> Surroundings:
             return files[name]
         raise FileNotFoundError(2, "No such file or directory", name)
 
-    def load_scenario(content: bytes, name: str) -> ParsedScenario:
-        return load_any_scenario(content, name, read)
-
-    env = {"PASSWORD": "secret", "PATH": "/bin"}
-    return Surroundings(read=read, env=env, load=parse_topology, load_scenario=load_scenario, render=render_sample)
+    return Surroundings(read=read, env={"PASSWORD": "secret", "PATH": "/bin"})
 
 
 def check_files(files: Mapping[str, bytes]) -> LintReport:

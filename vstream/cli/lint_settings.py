@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vstream.cli import input_files
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
@@ -20,12 +18,6 @@ from vstream.lint.engine import LintReport, Surroundings
 from vstream.lint.selection import Anchor, known_codes
 from vstream.value_class import value_class
 
-if TYPE_CHECKING:
-    from vstream.lint.parse_scenario import ParsedScenario
-    from vstream.lint.parse_topology import ParsedTopology
-    from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Topology
-
 _WATCH_SECONDS = 0.3
 
 
@@ -34,31 +26,16 @@ def make_surroundings(
     env: Mapping[str, str] | None,
     *,
     templates: Path | None = None,
-    on_rendered: Callable[[Bundle], object] = lambda _: None,
     overlays: Mapping[str, bytes] | None = None,
 ) -> Surroundings:
-    """
-    How a linter reads the files around the given ones, and topologies: with templates, which most runs do not need.
-
-    *on_rendered* gets each bundle. *overlays* are laid over each topology.
-    """
-    read = input_files.read_included if roots is None else roots.read
-
-    def load(content: bytes, name: str) -> ParsedTopology:
-        loaded: ParsedTopology = import_module("vstream.lint.parse_topology").parse_topology(content, name, overlays)
-        return loaded
-
-    def load_scenario(content: bytes, name: str) -> ParsedScenario:
-        module = import_module("vstream.lint.parse_scenario")
-        loaded: ParsedScenario = module.parse_scenario(content, name, read, os.path.isdir)
-        return loaded
-
-    def render(topology: Topology) -> Bundle:
-        bundle: Bundle = import_module("vstream.render.pipeline").render_sample(topology, templates)
-        on_rendered(bundle)
-        return bundle
-
-    return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=render)
+    """What a linter reads besides the given files: from *roots*, or from anywhere."""
+    return Surroundings(
+        read=input_files.read_included if roots is None else roots.read,
+        env=env,
+        overlays=overlays or {},
+        templates=templates,
+        is_directory=os.path.isdir,
+    )
 
 
 def exit_code(report: LintReport, config: LintConfig) -> int:

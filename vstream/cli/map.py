@@ -17,7 +17,6 @@ from vstream.cli.views import console
 from vstream.cli.views import map as view
 from vstream.cli.views.console import stdout
 from vstream.cli.views.json_output import print_json
-from vstream.lint.parse_topology import ParsedTopology, parse_topology
 from vstream.lint.publishing_client import PublishingClient, find_client, list_streams, load_workspace
 from vstream.lint.simulate import Refusal, refusals_of, tabulate_account
 from vstream.lint.workspace import Workspace
@@ -117,11 +116,7 @@ def read_workspace(names: Sequence[str]) -> Workspace:
     """The files *names*, with what a topology among them renders to. Raises VstreamError."""
     gc.disable()  # As in `vstream lint`: large trees without cycles.
     roots = input_files.Roots(names)
-
-    def load_with_overlays(content: bytes, name: str) -> ParsedTopology:
-        return parse_topology(content, name, options.read_overlays())
-
-    return load_workspace(input_files.read_sources(names, roots=roots), roots.read, load_with_overlays)
+    return load_workspace(input_files.read_sources(names, roots=roots), roots.read, options.read_overlays())
 
 
 def _name_files(subject: str | None, files: list[str] | None, *, is_all: bool) -> list[str]:

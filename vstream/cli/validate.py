@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 import typer
@@ -39,7 +39,6 @@ def command(
     """
     content = options.read_bytes(topology, limit=MAX_BYTES + 1)
     name = STDIN if str(topology) == "-" else str(topology)
-    bundles: list[Bundle] = []
     settings = lint_settings.find_settings(lint_settings.common_directory([name]))
     config = settings.config
     linter = Linter(
@@ -48,7 +47,6 @@ def command(
             input_files.Roots([name]),
             lint_settings.read_environment(config.env, [*map(settings.path, config.env_files)]),
             templates=templates,
-            on_rendered=bundles.append,
             overlays=options.read_overlays(),
         ),
         server_version=parse_version(config.server_version),
@@ -63,12 +61,12 @@ def command(
             console.print_note(line)
     code = lint_settings.exit_code(report, config)
     if not report.has_any(Severity.ERROR):
-        _print_outline(content, name, bundles, "has warnings, no errors" if code else "is valid")
+        _print_outline(content, name, report.bundles, "has warnings, no errors" if code else "is valid")
     if code:
         raise typer.Exit(code)
 
 
-def _print_outline(content: bytes, name: str, bundles: list[Bundle], verdict: str) -> None:
+def _print_outline(content: bytes, name: str, bundles: Sequence[Bundle], verdict: str) -> None:
     """What a file without errors is about."""
     if bundles:
         bundle = bundles[0]

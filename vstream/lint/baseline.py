@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from vstream.diagnostics import Finding
@@ -68,9 +68,9 @@ class Baseline:
                 remaining[key] -= 1
         return tuple(new), {key: count for key, count in remaining.items() if count}
 
-    def update(self, findings: Iterable[Finding], keeps: Callable[[FindingKey], bool]) -> Baseline:
-        """The baseline of *findings*, with the old entries that *keeps* names: those that were not looked for."""
-        counts = Counter({key: count for key, count in self.counts.items() if keeps(key)})
+    def update(self, findings: Iterable[Finding], staying: Iterable[FindingKey]) -> Baseline:
+        """The baseline of *findings*, with the old entries *staying*: those that were not looked for."""
+        counts = Counter({key: self.counts[key] for key in staying})
         counts.update(finding_key(finding, self.anchor) for finding in findings if not is_always_reported(finding.code))
         return Baseline(counts=counts, anchor=self.anchor)
 

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Finding, Related, Severity
 from vstream.errors import InvalidInputError
@@ -20,6 +20,8 @@ from vstream.syntax.natsconf.nodes import Comment, Reference
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from vstream.lint.parse_scenario import ParsedScenario
     from vstream.lint.parse_topology import ParsedTopology
     from vstream.topology.bundle import Bundle
@@ -30,21 +32,19 @@ _TLS_FILES = b'cert_file: "server.pem"\nkey_file: "server-key.pem"\nca_file: "ca
 """What `tls.cfg` is to name, which its owner writes."""
 
 
-Load: TypeAlias = "Callable[[bytes, str], ParsedTopology]"
-LoadScenario: TypeAlias = "Callable[[bytes, str], ParsedScenario]"
-Render: TypeAlias = "Callable[[Topology], Bundle]"
-
-
 @value_class
 class Surroundings:
-    """What lies outside of the files that were given: other files, the environment, how topologies are read."""
+    """What lies outside of the files that were given: other files, the environment, what topologies are rendered with."""
 
     read: Read
     env: Mapping[str, str] | None
     """The variables of the server's environment; None if nobody said which there are."""
-    load: Load
-    load_scenario: LoadScenario
-    render: Render
+    overlays: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that are laid over each topology, by name."""
+    templates: Path | None = None
+    """Those that win over the built-in ones."""
+    is_directory: Callable[[str], bool] = lambda _: True
+    """Whether a directory that a scenario names is there."""
 
 
 @value_class
@@ -55,6 +55,8 @@ class LintReport:
     texts: Mapping[str, str]
     files: tuple[str, ...]
     """Those that were checked, sorted: neither what they include nor files of other programs."""
+    bundles: tuple[Bundle, ...] = ()
+    """What the topologies among them render to."""
 
     def has_any(self, least: Severity) -> bool:
         """Whether there is a finding that weighs *least* or more."""
@@ -106,6 +108,7 @@ def lint(
         diagnostics=tuple(sorted(reported, key=Finding.sort_key)),
         texts={file: text for file, text in checked.texts.items() if file not in unquoted},
         files=tuple(sorted({*named.checked, *declared})),
+        bundles=tuple(checked.bundles),
     )
 
 
@@ -117,12 +120,14 @@ class _CheckedFiles:
     texts: dict[str, str]
     comments: list[Comment]
     shown: dict[str, DisplayPlace] = field(default_factory=dict)
+    bundles: list[Bundle] = field(default_factory=list)
 
     def add(self, other: _CheckedFiles) -> None:
         self.findings += other.findings
         self.texts |= other.texts
         self.comments += other.comments
         self.shown |= other.shown
+        self.bundles += other.bundles
 
 
 def _check_gathered(
@@ -142,7 +147,9 @@ def _check_gathered(
 
 def _check_topology(source: Source, surroundings: Surroundings, server_version: ServerVersion | None) -> _CheckedFiles:
     """What is wrong with a topology, and with what it renders to."""
-    loaded = surroundings.load(source.content, source.name)
+    # Imported here, as what reads YAML and scenarios is: most runs have no topology.
+    parser = import_module("vstream.lint.parse_topology")
+    loaded: ParsedTopology = parser.parse_topology(source.content, source.name, surroundings.overlays)
     document = _parse_yaml(source)
     checked = _CheckedFiles(
         findings=list(loaded.diagnostics),
@@ -152,10 +159,11 @@ def _check_topology(source: Source, surroundings: Surroundings, server_version: 
     if loaded.topology is None or any(finding.is_error for finding in checked.findings):
         return checked
     try:
-        bundle = surroundings.render(loaded.topology)
+        bundle = import_module("vstream.render.pipeline").render_sample(loaded.topology, surroundings.templates)
     except InvalidInputError as error:
         checked.findings += error.diagnostics
         return checked
+    checked.bundles.append(bundle)
     checked.shown |= _find_causes(bundle, document, source.name)
     # One after the other: those of thousands of streams do not fit into a small memory twice.
     files = ((f"{source.name}/{artifact.path}", artifact.text.encode()) for artifact in bundle.artifacts)
@@ -177,7 +185,8 @@ def _find_causes(bundle: Bundle, document: Document, name: str) -> dict[str, Dis
 
 
 def _check_scenario(source: Source, surroundings: Surroundings) -> _CheckedFiles:
-    scenario = surroundings.load_scenario(source.content, source.name)
+    parse_scenario = import_module("vstream.lint.parse_scenario").parse_scenario
+    scenario: ParsedScenario = parse_scenario(source.content, source.name, surroundings.read, surroundings.is_directory)
     document = _parse_yaml(source)
     return _CheckedFiles([*scenario.diagnostics], {**scenario.texts}, _list_comments(document, source.name))
 

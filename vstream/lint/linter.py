@@ -62,7 +62,8 @@ class Linter:
     def update_baseline(self, report: LintReport, anchor: Anchor) -> Baseline:
         """What was found as a baseline, at first relative to *anchor*; entries of files and rules not looked at stay."""
         old = self.baseline or Baseline(counts={}, anchor=anchor)
-        return old.update(report.diagnostics, lambda key: not self._is_looked_for(key, old, report))
+        staying = [key for key in old.counts if not self._is_looked_for(key, old, report)]
+        return old.update(report.diagnostics, staying)
 
     def _is_looked_for(self, key: FindingKey, baseline: Baseline, report: LintReport) -> bool:
         """Whether this run would have found *key*: it has read the file, or the file is gone."""

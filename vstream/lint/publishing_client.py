@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.lint.gather import Read, Source, gather_sources
-from vstream.lint.parse_topology import ParsedTopology
+from vstream.lint.parse_topology import parse_topology
 from vstream.lint.reading.accounts import find_account_flow, index_accounts_without_rules, make_empty_block
 from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
 from vstream.lint.rules.server_values import has_operator
@@ -52,14 +52,14 @@ class PublishingClient:
         )
 
 
-def load_workspace(sources: Iterable[Source], read: Read, load: Callable[[bytes, str], ParsedTopology]) -> Workspace:
-    """The files *sources*, with what a topology among them, which *load* checks, renders to. Raises VstreamError."""
+def load_workspace(sources: Iterable[Source], read: Read, overlays: Mapping[str, bytes] | None) -> Workspace:
+    """The files *sources*, with what a topology among them, below *overlays*, renders to. Raises VstreamError."""
     gathered = gather_sources(sources, read=read)
     topology = None
     for source in gathered.topologies:
         if topology is not None:
             raise VstreamError("there are two topologies among the files", hint="name one of them")
-        topology = load(source.content, source.name).require()
+        topology = parse_topology(source.content, source.name, overlays).require()
         path = loaded_path(topology)
         rendered = render_bundle(topology).text(path).encode()
         # Passwords, which it includes, are not in a bundle.

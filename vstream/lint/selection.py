@@ -7,7 +7,7 @@ A selector is a group, a code, or the beginning of one: `mapping`, `VS303`, `VS3
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
@@ -135,8 +135,11 @@ class Selection:
         return is_always_reported(code) or self._is_selected(code)
 
     def _is_selected(self, code: str) -> bool:
-        selected = _specificity(code, filter(_asks_for(code), (*self.select, *self.extend_select)))
-        return selected > _specificity(code, self.ignore)
+        # The beginning of codes stands for rules that are on anyway: policy has to be asked for.
+        is_policy = group_of(code) == POLICY
+        selectors = (*self.select, *self.extend_select)
+        asking = [name for name in selectors if not is_policy or name == code or not name.startswith("VS")]
+        return _specificity(code, asking) > _specificity(code, self.ignore)
 
     def wants(self, finding: Finding) -> bool:
         """Whether to report *finding*. What makes a file unreadable always is."""
@@ -155,12 +158,6 @@ class Selection:
 def is_always_reported(code: str) -> bool:
     """Whether findings of *code* are always reported: they say that a file cannot be read."""
     return _FIXED.fullmatch(code) is not None
-
-
-def _asks_for(code: str) -> Callable[[str], bool]:
-    """The beginning of codes stands for rules that are on anyway: policy has to be asked for."""
-    is_policy = group_of(code) == POLICY
-    return lambda selector: not (is_policy and selector.startswith("VS") and selector != code)
 
 
 def _is_named(code: str, selectors: Iterable[str]) -> bool:

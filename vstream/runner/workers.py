@@ -140,20 +140,20 @@ class Workers:
     """All workers of a run."""
 
     def __init__(
-        self, helpers: tuple[WorkerProcess, ...], on_progress: Callable[[str, WorkloadProgress], None]
+        self, workers: tuple[WorkerProcess, ...], on_progress: Callable[[str, WorkloadProgress], None]
     ) -> None:
-        self._helpers = helpers
+        self._workers = workers
         self._on_progress = on_progress
 
     async def start(self, *, within: float) -> None:
         """Start them, and wait until every client is connected and every consumer created. Raises VstreamError if that fails."""
-        await asyncio.gather(*(helper.start(self._take_progress) for helper in self._helpers))
+        await asyncio.gather(*(worker.start(self._take_progress) for worker in self._workers))
         await self.wait_until(lambda progress: progress.is_ready, within=within, state="connected")
 
-    def _take_progress(self, helper: WorkerProcess, line: bytes) -> None:
+    def _take_progress(self, worker: WorkerProcess, line: bytes) -> None:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
-            helper.latest = PROGRESS.validate_json(line)
-            self._on_progress(helper.name, helper.latest)
+            worker.latest = PROGRESS.validate_json(line)
+            self._on_progress(worker.name, worker.latest)
 
     async def begin_load(self, begin: int) -> None:
         """Let all clients publish and read from *begin* on, in nanoseconds since the capture's start."""
@@ -171,31 +171,31 @@ class Workers:
     async def drain_and_stop(self, *, within: float) -> None:
         """Let consumers take what is left, then stop. Raises VstreamError if one fails."""
         await self._send_words(FINISH)
-        await asyncio.gather(*(helper.wait(within) for helper in self._helpers))
-        for helper in self._helpers:
-            if helper.exit_code != 0:
-                helper.require_running()
+        await asyncio.gather(*(worker.wait(within) for worker in self._workers))
+        for worker in self._workers:
+            if worker.exit_code != 0:
+                worker.require_running()
 
     async def end_now(self) -> None:
         """Stop all of them now. Safe to call at any time, and repeatedly."""
-        await asyncio.gather(*(helper.end_now() for helper in self._helpers))
+        await asyncio.gather(*(worker.end_now() for worker in self._workers))
 
     def require_running(self) -> None:
         """Raises VstreamError if one has exited by itself."""
-        for helper in self._helpers:
-            helper.require_running()
+        for worker in self._workers:
+            worker.require_running()
 
     async def wait_until(self, holds: Callable[[WorkloadProgress], bool], *, within: float, state: str) -> None:
         """Wait until *holds* is true of each. Raises VstreamError after *within* seconds, or if one has exited."""
         deadline = asyncio.get_running_loop().time() + within
-        while missing := [helper.name for helper in self._helpers if not holds(helper.latest)]:
+        while missing := [worker.name for worker in self._workers if not holds(worker.latest)]:
             self.require_running()
             if asyncio.get_running_loop().time() > deadline:
                 raise VstreamError(f"the {', '.join(missing)} are not {state} after {within:g} s")
             await asyncio.sleep(_POLL)
 
     async def _send_words(self, *words: str) -> None:
-        await asyncio.gather(*(helper.send_words(*words) for helper in self._helpers))
+        await asyncio.gather(*(worker.send_words(*words) for worker in self._workers))
 
 
 _Item = TypeVar("_Item", Publishers, Readers)
