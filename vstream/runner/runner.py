@@ -60,7 +60,7 @@ from vstream.scenario import model
 from vstream.topology.model import Topology
 
 Watcher = Callable[[Event], None]
-Span = tuple[int, int]
+Interval = tuple[int, int]
 """From when to when, in nanoseconds since the capture's start."""
 
 _NS = 1_000_000_000
@@ -231,7 +231,7 @@ class _Recording:
         """A process that is not started yet; the capture keeps what it says of errors."""
         return WorkerProcess(name, module, adapter.dump_json(spec), self.capture.path / "errors" / f"{name}.txt")
 
-    def record_window(self, name: str, window: Span, action: str, problem: str | None) -> None:
+    def record_window(self, name: str, window: Interval, action: str, problem: str | None) -> None:
         """Write down when *action* had its effect, and why it is not ok."""
         start, end = window
         self._windows.write(
@@ -305,7 +305,7 @@ class _ScenarioRun:
         self._recording.record_window(step.name or f"step {number}", window, description, problem)
         self._recording.on_event(StepEnded(at=ended, number=number, is_ok=problem is None, detail=problem))
 
-    async def _perform(self, action: model.Action, number: int) -> Span | None:
+    async def _perform(self, action: model.Action, number: int) -> Interval | None:
         """Returns when it had its effect, if not all the time. Raises VstreamError if the step fails."""
         match action:
             case model.Wait():
@@ -328,7 +328,7 @@ class _ScenarioRun:
                 assert_never(action)
         return None
 
-    async def _inject(self, step: model.Inject) -> Span:
+    async def _inject(self, step: model.Inject) -> Interval:
         """Returns from the first signal to the end of the step, or to the start of healing."""
         began = await self._faults.inject(step, self._environment.topology)
         if step.lasting is not None and self._faults.is_open(step):

@@ -92,10 +92,10 @@ async def rehearse(request: RehearsalRequest, on_event: Callable[[Event], None])
         )
         captures.append(directory)
         verdicts.append((scenario, judge_capture(capture, loaded.expectations)))
-    return judge(request.cells, verdicts, captures)
+    return judge_rehearsal(request.cells, verdicts, captures)
 
 
-def judge(
+def judge_rehearsal(
     cells: Iterable[SurvivalCell], verdicts: Sequence[tuple[SurvivalScenario, Verdict]], captures: Sequence[Path] = ()
 ) -> SurvivalRehearsal:
     """What *verdicts* say of *cells*."""

@@ -107,14 +107,12 @@ class PowerLoss(base.ServerFault):
     async def _copy_stores(self, target: TargetServers, place: Path) -> None:
         await asyncio.to_thread(place.mkdir, mode=0o700, parents=True)
         try:
-            for server in self.servers:
-                target.nats_server(server).signal(signal.SIGSTOP)
+            self.signal(target, signal.SIGSTOP)
             await base.wait_until(self.servers, target.is_paused, "is not stopped by SIGSTOP")
             copying = asyncio.ensure_future(asyncio.to_thread(self._copy, target, place))
             await finish_despite_cancellation(copying)  # a thread cannot be stopped half way
         finally:
-            for server in self.servers:
-                target.nats_server(server).signal(signal.SIGCONT)
+            self.signal(target, signal.SIGCONT)
         write_private(place / "copied", "")
 
     def _copy(self, target: TargetServers, place: Path) -> None:

@@ -76,7 +76,7 @@ def as_dict(topology: Topology, cells: Sequence[SurvivalCell], result: SurvivalR
     outcomes = _index_outcomes(result)
     return {
         "topology": topology.name,
-        "cells": [_cell_as_dict(cell, outcomes.get(id(cell))) for cell in cells],
+        "cells": [_cell_as_dict(cell, outcomes.get(cell)) for cell in cells],
         "rehearsal": _rehearsal_as_dict(result) if result is not None else None,
     }
 
@@ -131,12 +131,12 @@ def _rehearsal_as_dict(result: SurvivalRehearsal) -> dict[str, Any]:
     }
 
 
-def _index_outcomes(result: SurvivalRehearsal | None) -> dict[int, RehearsedCell]:
-    return {id(cell.cell): cell for cell in result.cells} if result is not None else {}
+def _index_outcomes(result: SurvivalRehearsal | None) -> dict[SurvivalCell, RehearsedCell]:
+    return {cell.cell: cell for cell in result.cells} if result is not None else {}
 
 
 def _group_alike(
-    cells: Sequence[SurvivalCell], outcomes: Mapping[int, RehearsedCell]
+    cells: Sequence[SurvivalCell], outcomes: Mapping[SurvivalCell, RehearsedCell]
 ) -> Iterator[tuple[str, Sequence[SurvivalCell]]]:
     """Streams that differ in their names only, as a title, and the cells of the first of them."""
     by_stream: defaultdict[str, list[SurvivalCell]] = defaultdict(list)
@@ -151,9 +151,9 @@ def _group_alike(
         yield ", ".join(streams[:_NAMED]) + more, by_stream[streams[0]]
 
 
-def _mark(cell: SurvivalCell, outcomes: Mapping[int, RehearsedCell]) -> str:
+def _mark(cell: SurvivalCell, outcomes: Mapping[SurvivalCell, RehearsedCell]) -> str:
     word = _WORDS.get(cell.ruling.answer, cell.ruling.answer.value)
-    outcome = outcomes.get(id(cell))
+    outcome = outcomes.get(cell)
     return word + (_MARKS[outcome.status] if outcome is not None else "")
 
 

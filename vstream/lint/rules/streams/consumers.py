@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
@@ -229,8 +229,7 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
     is in the files.
     """
     streams = values.StreamSet(workspace.streams)
-    queued: defaultdict[int, list[ConsumerFile]] = defaultdict(list)
-    counted: Counter[int] = Counter()
+    consumers: defaultdict[int, list[ConsumerFile]] = defaultdict(list)
     yield from _find_namesakes(workspace)
     for consumer in workspace.consumers:
         name = consumer.stream.text if consumer.stream else None
@@ -241,19 +240,22 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
         yield from _check_delivery(consumer, stream)
         yield from _check_replicas(consumer, stream)
         yield from _check_limits(consumer, stream)
-        counted[id(stream)] += 1
-        if counted[id(stream)] == (values.read_limit(stream, "max_consumers") or 0) + 1 and counted[id(stream)] > 1:
+        before = consumers[id(stream)]
+        if before and len(before) == values.read_limit(stream, "max_consumers"):
             yield Violation(
                 at=consumer.locate(),
-                message=f"stream `{stream.config.name}` has {counted[id(stream)] - 1} consumers and no room for more:"
+                message=f"stream `{stream.config.name}` has {len(before)} consumers and no room for more:"
                 " servers refuse this one",
-                hint=f"raise `max_consumers` to {counted[id(stream)]}, or remove a consumer",
+                hint=f"raise `max_consumers` to {len(before) + 1}, or remove a consumer",
                 related=(Related(span=stream.locate("max_consumers"), message="the limit"),),
             )
-        is_sourcing = consumer.fields.get("direct") is True or consumer.fields.get("sourcing") is True
-        if values.read_word(stream, "retention") == "workqueue" and not is_sourcing:
-            yield from _check_queue(consumer, queued[id(stream)])
-            queued[id(stream)].append(consumer)
+        if values.read_word(stream, "retention") == "workqueue" and not _is_sourcing(consumer):
+            yield from _check_queue(consumer, [earlier for earlier in before if not _is_sourcing(earlier)])
+        before.append(consumer)
+
+
+def _is_sourcing(consumer: ConsumerFile) -> bool:
+    return consumer.fields.get("direct") is True or consumer.fields.get("sourcing") is True
 
 
 def _find_namesakes(workspace: Workspace) -> Iterator[Violation]:
