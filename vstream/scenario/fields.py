@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -142,24 +143,17 @@ def _parse_seed(value: object) -> int:
     return value
 
 
-def _parse_version(value: object) -> str:
+def _parse_version(value: object, *, index: str | None = None) -> str:
     if not isinstance(value, str) or not _VERSION.fullmatch(value):
-        _refuse(f"{quote_value(value)} is not a full server version: write all three numbers, such as `2.15.1`")
+        message = f"{quote_value(value)} is not a full server version: write all three numbers, such as `2.15.1`"
+        _refuse(message, index=index)
     return value
 
 
 def _parse_versions(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         return {"*": _parse_version(value)}
-    versions: dict[str, str] = {}
-    for name, version in value.items():
-        if not isinstance(version, str) or not _VERSION.fullmatch(version):
-            _refuse(
-                f"{quote_value(version)} is not a full server version: write all three numbers, such as `2.15.1`",
-                index=name,
-            )
-        versions[name] = version
-    return versions
+    return {name: _parse_version(version, index=name) for name, version in value.items()}
 
 
 # Names
@@ -178,20 +172,9 @@ def _parse_texts(value: object, expected: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _make_targets_parser(expected: str) -> Callable[[object], tuple[str, ...]]:
-    def check(value: object) -> tuple[str, ...]:
-        return _parse_texts(value, expected)
-
-    return check
-
-
-def _make_all_or_targets_parser(expected: str) -> Callable[[object], tuple[str, ...]]:
+def _parse_all_or_texts(value: object, expected: str) -> tuple[str, ...]:
     """Names, or none for all of them: `all`, or nothing at all."""
-
-    def check(value: object) -> tuple[str, ...]:
-        return () if value in (None, ALL) else _parse_texts(value, f"`{ALL}`, {expected}")
-
-    return check
+    return () if value in (None, ALL) else _parse_texts(value, f"`{ALL}`, {expected}")
 
 
 def _refuse_value(value: object) -> bool:
@@ -245,6 +228,7 @@ class Bound:
 
 Bounds = tuple[tuple[str | None, Bound | None], ...]
 """By region, None for each by itself. No bound: anything is fine."""
+_ReadBound = Callable[[object], Bound | None]
 
 
 def _parse_bound(
@@ -302,34 +286,26 @@ def _parse_time_bound(value: object) -> Bound:
     return _parse_bound(value, _parse_time_amount, is_exact=lambda _: False, example='"<= 60s"')
 
 
-def _make_bounds_parser(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
+def _parse_bounds(value: object, read_bound: _ReadBound) -> Bounds:
     """A bound for each region by itself, or a map of regions and bounds."""
-
-    def check(value: object) -> Bounds:
-        if not isinstance(value, dict):
-            return ((None, read_bound(value)),)
-        if not value:
-            _refuse("nothing is expected here", 'such as `{west: ">= 99.9%"}`, or remove it')
-        return tuple((name, _parse_bound_at(read_bound, bound, name)) for name, bound in value.items())
-
-    return check
+    if not isinstance(value, dict):
+        return ((None, read_bound(value)),)
+    if not value:
+        _refuse("nothing is expected here", 'such as `{west: ">= 99.9%"}`, or remove it')
+    return tuple((name, _parse_bound_at(name, bound, read_bound)) for name, bound in value.items())
 
 
-def _make_pairs_parser(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
+def _parse_pairs(value: object, read_bound: _ReadBound) -> Bounds:
     """A map of `west -> east` and bounds."""
-
-    def check(value: object) -> Bounds:
-        if not isinstance(value, dict) or not value:
-            _refuse('a map such as `west -> east: ">= 1"`')
-        for name in value:
-            if not _PAIR.fullmatch(name.strip()):
-                _refuse(f"{quote_value(name)} does not name two regions: write `west -> east`", index=name)
-        return tuple((name, _parse_bound_at(read_bound, bound, name)) for name, bound in value.items())
-
-    return check
+    if not isinstance(value, dict) or not value:
+        _refuse('a map such as `west -> east: ">= 1"`')
+    for name in value:
+        if not _PAIR.fullmatch(name.strip()):
+            _refuse(f"{quote_value(name)} does not name two regions: write `west -> east`", index=name)
+    return tuple((name, _parse_bound_at(name, bound, read_bound)) for name, bound in value.items())
 
 
-def _parse_bound_at(read_bound: Callable[[object], Bound | None], value: object, index: str) -> Bound | None:
+def _parse_bound_at(index: str, value: object, read_bound: _ReadBound) -> Bound | None:
     """The bound *value*; an error is shown at *index*."""
     try:
         return read_bound(value)
@@ -407,12 +383,16 @@ Versions = Annotated[
     dict[str, str],
     *_annotate(_parse_versions, _allow_map({"type": "string", "pattern": f"^{_VERSION.pattern}$"})),
 ]
-Regions = Annotated[tuple[str, ...], *_annotate(_make_targets_parser("a region"), _NAMES)]
-ServerNames = Annotated[tuple[str, ...], *_annotate(_make_targets_parser("a server"), _NAMES)]
-Machines = Annotated[tuple[str, ...], *_annotate(_make_targets_parser("a region, a server"), _NAMES)]
-AllRegions = Annotated[tuple[str, ...], *_annotate(_make_all_or_targets_parser("a region"), _ALL_SCHEMA)]
-AllMachines = Annotated[tuple[str, ...], *_annotate(_make_all_or_targets_parser("a region, a server"), _ALL_SCHEMA)]
-Faults = Annotated[tuple[str, ...], *_annotate(_make_all_or_targets_parser("the name of a fault"), _ALL_SCHEMA)]
+Regions = Annotated[tuple[str, ...], *_annotate(partial(_parse_texts, expected="a region"), _NAMES)]
+ServerNames = Annotated[tuple[str, ...], *_annotate(partial(_parse_texts, expected="a server"), _NAMES)]
+Machines = Annotated[tuple[str, ...], *_annotate(partial(_parse_texts, expected="a region, a server"), _NAMES)]
+AllRegions = Annotated[tuple[str, ...], *_annotate(partial(_parse_all_or_texts, expected="a region"), _ALL_SCHEMA)]
+AllMachines = Annotated[
+    tuple[str, ...], *_annotate(partial(_parse_all_or_texts, expected="a region, a server"), _ALL_SCHEMA)
+]
+Faults = Annotated[
+    tuple[str, ...], *_annotate(partial(_parse_all_or_texts, expected="the name of a fault"), _ALL_SCHEMA)
+]
 Command = Annotated[
     tuple[str, ...], *_annotate(_parse_command, {"type": "string", "pattern": f"^({_COMMAND.pattern})$"})
 ]
@@ -429,14 +409,18 @@ TopologySource = Annotated[
     str | dict[str, Any],
     *_annotate(_accept_topology, {"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]}),
 ]
-ShareBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_parse_share_bound), _allow_map(_AMOUNT))]
-CountBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_parse_count_bound), _allow_map(_AMOUNT))]
-TimeBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_parse_time_bound), _allow_map(_TEXT))]
+ShareBounds = Annotated[Bounds, *_annotate(partial(_parse_bounds, read_bound=_parse_share_bound), _allow_map(_AMOUNT))]
+CountBounds = Annotated[Bounds, *_annotate(partial(_parse_bounds, read_bound=_parse_count_bound), _allow_map(_AMOUNT))]
+TimeBounds = Annotated[Bounds, *_annotate(partial(_parse_bounds, read_bound=_parse_time_bound), _allow_map(_TEXT))]
 CountPairs = Annotated[
-    Bounds, *_annotate(_make_pairs_parser(_parse_count_bound), {"type": "object", "additionalProperties": _AMOUNT})
+    Bounds,
+    *_annotate(
+        partial(_parse_pairs, read_bound=_parse_count_bound), {"type": "object", "additionalProperties": _AMOUNT}
+    ),
 ]
 TimePairs = Annotated[
-    Bounds, *_annotate(_make_pairs_parser(_parse_time_bound), {"type": "object", "additionalProperties": _TEXT})
+    Bounds,
+    *_annotate(partial(_parse_pairs, read_bound=_parse_time_bound), {"type": "object", "additionalProperties": _TEXT}),
 ]
 CountBound = Annotated[Bound | None, *_annotate(_parse_count_bound, _AMOUNT)]
 TimeBound = Annotated[Bound, *_annotate(_parse_time_bound, _TEXT)]
