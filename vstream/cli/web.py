@@ -94,40 +94,9 @@ async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Serve
 
     Python 3.12 waits for connections when a server is closed, and a feed would never end.
     """
-    connections = set[asyncio.Task[None] | None]()
-    waiting = dict[asyncio.StreamWriter, None]()
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.add(asyncio.current_task())
-        writer.transport.set_write_buffer_limits(high=0)  # what is written is read, or given up
-        waiting[writer] = None
-        if len(waiting) > MAX_WAITING:
-            oldest = next(iter(waiting))
-            del waiting[oldest]
-            oldest.close()
-        try:
-            async with asyncio.timeout(_TIMEOUT):
-                request = await reader.readuntil(b"\r\n\r\n")
-            waiting.pop(writer, None)
-            method, path = request.split(b" ", 2)[:2]
-            came_to = ip_address(writer.get_extra_info("sockname")[0].partition("%")[0])
-            if len(connections) - len(waiting) > MAX_ANSWERED:
-                await _write(writer, _format_head("503 Service Unavailable", "text/plain") + "too many connections\n")
-            elif came_to.is_loopback and not _names_loopback(request):
-                await _write(writer, _format_head("421 Misdirected Request", "text/plain") + _OTHER_HOST)
-            else:
-                await _answer(site, method, path.decode(errors="replace").partition("?")[0], writer)
-        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever does not speak HTTP gets no answer, and whoever has gone needs none
-        except asyncio.CancelledError:
-            pass  # the server ends: Python 3.11 reports it as a failure of the connection otherwise
-        finally:
-            waiting.pop(writer, None)
-            connections.discard(asyncio.current_task())
-            writer.close()
-
+    visitors = _Visitors(site)
     try:
-        server = await asyncio.start_server(answer, host, port, limit=_MAX_REQUEST)
+        server = await asyncio.start_server(visitors.answer, host, port, limit=_MAX_REQUEST)
     except OSError as error:
         raise VstreamError(
             f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another address with `--listen`"
@@ -136,7 +105,51 @@ async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Serve
         yield server
     finally:
         server.close()
-        tasks = [task for task in connections if task is not None]
+        await visitors.send_away()
+
+
+class _Visitors:
+    """The connections to *site*."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._connections: set[asyncio.Task[None] | None] = set()
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
+        """Those whose request has not come yet, the oldest first."""
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read a request, and answer it."""
+        self._connections.add(asyncio.current_task())
+        writer.transport.set_write_buffer_limits(high=0)  # what is written is read, or given up
+        self._waiting[writer] = None
+        if len(self._waiting) > MAX_WAITING:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.close()
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                request = await reader.readuntil(b"\r\n\r\n")
+            self._waiting.pop(writer, None)
+            method, path = request.split(b" ", 2)[:2]
+            came_to = ip_address(writer.get_extra_info("sockname")[0].partition("%")[0])
+            if len(self._connections) - len(self._waiting) > MAX_ANSWERED:
+                await _write(writer, _format_head("503 Service Unavailable", "text/plain") + "too many connections\n")
+            elif came_to.is_loopback and not _names_loopback(request):
+                await _write(writer, _format_head("421 Misdirected Request", "text/plain") + _OTHER_HOST)
+            else:
+                await _answer(self._site, method, path.decode(errors="replace").partition("?")[0], writer)
+        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # whoever does not speak HTTP gets no answer, and whoever has gone needs none
+        except asyncio.CancelledError:
+            pass  # the server ends: Python 3.11 reports it as a failure of the connection otherwise
+        finally:
+            self._waiting.pop(writer, None)
+            self._connections.discard(asyncio.current_task())
+            writer.close()
+
+    async def send_away(self) -> None:
+        """End all connections."""
+        tasks = [task for task in self._connections if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,7 +8,7 @@ on standard output twice a second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab.server_records import OwnServers
@@ -36,9 +36,8 @@ class Worker:
         try:
             await self._prepare()
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(self._report())]
-                await self._follow(words, lambda work: running.append(tasks.create_task(work)))
-                for task in running:
+                reporting = tasks.create_task(self._report())
+                for task in (reporting, *await self._follow(words, tasks)):
                     task.cancel()
         finally:
             for publisher in self._publishers:
@@ -73,15 +72,16 @@ class Worker:
     def _paced_clients(self) -> Sequence[Publisher | DirectReader]:
         return [*self._publishers, *self._readers]
 
-    async def _follow(self, words: Words, begin: Callable[[Coroutine[None, None, None]], None]) -> None:
-        """Return when all is done, or the runner is gone."""
+    async def _follow(self, words: Words, tasks: asyncio.TaskGroup) -> Sequence[asyncio.Task[None]]:
+        """Return when all is done, or the runner is gone: what was begun in *tasks*."""
+        begun: list[asyncio.Task[None]] = []
         while True:
             match await words.next():
                 case []:
-                    return
+                    return begun
                 case [word, nanoseconds] if word == GO:
                     for client in (*self._paced_clients(), *self._consumers):
-                        begin(client.run(int(nanoseconds)))
+                        begun.append(tasks.create_task(client.run(int(nanoseconds))))
                 case [word] if word == STOP:
                     for client in self._paced_clients():
                         client.stop()
@@ -89,7 +89,7 @@ class Worker:
                     for consumer in self._consumers:
                         consumer.stop()
                     await asyncio.gather(*(consumer.finish() for consumer in self._consumers))
-                    return
+                    return begun
 
     async def _report(self) -> None:
         while True:
