@@ -64,8 +64,9 @@ def classify_failure(error: VstreamError) -> tuple[OperationOutcome, str]:
 class _Paced(ABC):
     """Begins an operation at each moment that is due, until it is stopped."""
 
-    def __init__(self, rate: float, recorder: Recorder) -> None:
-        self._rate = rate
+    def __init__(self, spec: ReaderSpec | ConsumerSpec, kind: OperationKind, recorder: Recorder) -> None:
+        self._client, self._stream, self._rate = spec.client, spec.stream, spec.rate
+        self._kind = kind
         self.recorder = recorder
         self._running: set[asyncio.Task[None]] = set()
         self._is_stopped = False
@@ -99,6 +100,20 @@ class _Paced(ABC):
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
+    def make_record(self, due: int, sent: int, outcome: OperationOutcome, error: str | None) -> OperationRecord:
+        """What every operation is recorded with, now that it has ended."""
+        return OperationRecord(
+            client=self._client,
+            region=self.recorder.region,
+            kind=self._kind,
+            stream=self._stream,
+            due=due,
+            sent=sent,
+            done=None if outcome is OperationOutcome.INDETERMINATE else self.recorder.now(),
+            outcome=outcome,
+            error=error,
+        )
+
     @abstractmethod
     async def operate(self, due: int, number: int) -> None:
         """One operation."""
@@ -108,7 +123,7 @@ class DirectReader(_Paced):
     """Reads as *spec* says."""
 
     def __init__(self, spec: ReaderSpec, connection: ReconnectingConnection, recorder: Recorder, seed: int) -> None:
-        super().__init__(spec.rate, recorder)
+        super().__init__(spec, OperationKind.READ, recorder)
         self._spec = spec
         self._connection = connection
         self._random = random.Random(f"{seed}/{spec.client}")  # noqa: S311 - the seed is what it is for
@@ -127,18 +142,7 @@ class DirectReader(_Paced):
                 message = await get_newest(self._connection, self._spec.stream, subject, timeout=timeout)
         except VstreamError as problem:
             outcome, error = classify_failure(problem)
-        record = OperationRecord(
-            client=self._spec.client,
-            region=self.recorder.region,
-            kind=OperationKind.READ,
-            stream=self._spec.stream,
-            due=due,
-            sent=sent,
-            done=None if outcome is OperationOutcome.INDETERMINATE else self.recorder.now(),
-            outcome=outcome,
-            subject=subject,
-            error=error,
-        )
+        record = replace(self.make_record(due, sent, outcome, error), subject=subject)
         if message is not None:
             self._next = max(self._next, message.seq + 1)
             record = replace(
@@ -162,7 +166,7 @@ class ConsumerReader(_Paced):
     """Fetches as *spec* says and acknowledges every message. A fetch takes up to BATCH available messages."""
 
     def __init__(self, spec: ConsumerSpec, connection: ReconnectingConnection, recorder: Recorder) -> None:
-        super().__init__(spec.rate, recorder)
+        super().__init__(spec, OperationKind.FETCH, recorder)
         self._spec = spec
         self._connection = connection
         self._inbox = connection.inbox()
@@ -230,21 +234,9 @@ class ConsumerReader(_Paced):
         except TimeoutError:
             outcome, error = OperationOutcome.INDETERMINATE, "no answer in time"
         del self._fetches[number]
-        self.recorder.record_operation(
-            OperationRecord(
-                client=self._spec.client,
-                region=self.recorder.region,
-                kind=OperationKind.FETCH,
-                stream=self._spec.stream,
-                due=due,
-                sent=sent,
-                done=None if outcome is OperationOutcome.INDETERMINATE else self.recorder.now(),
-                outcome=outcome,
-                acked_by=self._spec.physical if outcome is OperationOutcome.OK else None,
-                count=fetch.count,
-                error=error,
-            )
-        )
+        answered_by = self._spec.physical if outcome is OperationOutcome.OK else None
+        record = replace(self.make_record(due, sent, outcome, error), acked_by=answered_by, count=fetch.count)
+        self.recorder.record_operation(record)
         return outcome, fetch.count
 
     async def _handle_message(self, reply: Reply, subject: str) -> None:

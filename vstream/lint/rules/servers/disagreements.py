@@ -248,14 +248,9 @@ def _compare_leaf_domains(workspace: Workspace, leaf: ServerConf) -> Iterator[Vi
     ]
     theirs = nearby[0].jetstream.domain if len(nearby) == 1 and nearby[0].jetstream else None
     if theirs is not None and theirs.text == domain.text:
-        yield Violation(
-            at=domain.span,
-            message=f"`{nearby[0].file}`, which this leaf node connects to, has the domain `{domain.text}` too: "
-            "from there, the streams of this one cannot be reached",
-            hint="give each its own domain, or connect the system accounts too",
-            related=(Related(span=theirs.span, message="the same domain"),),
-            severity=Severity.WARNING,
-        )
+        hub = f"`{nearby[0].file}`, which this leaf node connects to,"
+        effect = "from there, the streams of this one cannot be reached"
+        yield _report_same_domain(domain, theirs, hub, effect, ", or connect the system accounts too")
 
 
 def _compare_domains_below_a_hub(workspace: Workspace, servers: list[ServerConf]) -> Iterator[Violation]:
@@ -270,20 +265,27 @@ def _compare_domains_below_a_hub(workspace: Workspace, servers: list[ServerConf]
             key = (directory_of(leaf), link.hub.system, link.hub.account, domain.text)
             system, earlier = seen_domains.setdefault(key, (link.leaf.system, domain))
             if system != link.leaf.system:
-                yield Violation(
-                    at=domain.span,
-                    message=f"another leaf node of the same hub has the domain `{domain.text}` too: "
-                    "requests for it reach either of them",
-                    hint="give each its own domain",
-                    related=(Related(span=earlier.span, message="the same domain"),),
-                    severity=Severity.WARNING,
-                )
+                effect = "requests for it reach either of them"
+                yield _report_same_domain(domain, earlier, "another leaf node of the same hub", effect)
+
+
+def _report_same_domain(domain: ConfValue, theirs: ConfValue, holder: str, effect: str, way_out: str = "") -> Violation:
+    """That *holder* has the same domain, *theirs*."""
+    return Violation(
+        at=domain.span,
+        message=f"{holder} has the domain `{domain.text}` too: {effect}",
+        hint=f"give each its own domain{way_out}",
+        related=(Related(span=theirs.span, message="the same domain"),),
+        severity=Severity.WARNING,
+    )
 
 
 def _compare(group: list[ServerConf], trait: _Trait) -> Iterator[Violation]:
     readings = [reading for server in group if (reading := trait.read(server)) is not None]
+    if not readings:
+        return
+    usual, example = choose_usual(readings, itemgetter(0))
     for value, span in readings:
-        usual, example = choose_usual(readings, itemgetter(0))
         if value != usual:
             message = f"{trait.title} {value} here, and {usual} in `{example.file}`: {trait.effect}"
             yield _make_difference(span, message, Related(span=example, message="the other server"))

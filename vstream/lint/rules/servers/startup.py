@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from vstream.diagnostics import Related, Severity
+from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, list_values, option, table
 from vstream.lint.registry import Violation, make_refusal, rule, suggest_closest
 from vstream.lint.rules.server_values import (
@@ -85,12 +85,14 @@ def _check_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
         )
     for remote in server.leaf_remotes:
         account = remote.account
-        if account is not None and account.text and account.text not in {*names, *_BUILT_IN}:
-            yield make_refusal(
-                account.span,
-                f"unknown account `{account.text}` of this leaf node",
-                suggest_closest(account.text, sorted(names), "accounts"),
-            )
+        if account is not None and account.text:
+            message = f"unknown account `{account.text}` of this leaf node"
+            yield from _check_account(account.text, names, account.span, message)
+
+
+def _check_account(account: str, names: set[str], at: Span, message: str) -> Iterator[Violation]:
+    if account not in {*names, *_BUILT_IN}:
+        yield make_refusal(at, message, suggest_closest(account, sorted(names), "accounts"))
 
 
 def _check_gateway(server: ServerConf) -> Iterator[Violation]:
@@ -279,12 +281,9 @@ def _check_default_domains(server: ServerConf, names: set[str]) -> Iterator[Viol
             yield make_refusal(domain.key_span, message, f"remove it, or the `jetstream` of account `{domain.key}`")
         if domain.key == system:
             yield make_refusal(domain.key_span, "the system account cannot use another domain", "remove it")
-        elif domain.key not in {*names, *_BUILT_IN}:
-            yield make_refusal(
-                domain.key_span,
-                f"there is no account `{domain.key}` for `default_js_domain`",
-                suggest_closest(domain.key, sorted(names), "accounts"),
-            )
+        else:
+            message = f"there is no account `{domain.key}` for `default_js_domain`"
+            yield from _check_account(domain.key, names, domain.key_span, message)
 
 
 def _check_account_storage(server: ServerConf) -> Iterator[Violation]:

@@ -101,8 +101,10 @@ def duplicate_windows_differ(workspace: Workspace) -> Iterator[Violation]:
     for group in values.StreamSet(workspace.streams).group_read_streams():
         stated = [stream for stream in group if stream.config.fields.get("duplicate_window") is not None]
         windows = [(stream, values.read_number(stream, "duplicate_window")) for stream in stated]
+        if not windows:
+            continue
+        example, usual = choose_usual(windows, itemgetter(1))
         for stream, window in windows:
-            example, usual = choose_usual(windows, itemgetter(1))
             if window != usual:
                 yield Violation(
                     at=stream.locate("duplicate_window"),
