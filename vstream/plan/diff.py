@@ -85,6 +85,7 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
     blocked.sort(key=lambda outcome: outcome.name)
     desired = context.desired_names
     compared = [name for name in context.streams if name in desired or name in context.owned]
+    gates = gates_of(changes, context)
     return Plan(
         topology=context.topology.name,
         observed=Fingerprint(partial(_compute_digest, context, compared)),
@@ -93,8 +94,8 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
         rules=context.rules,
         unread_servers=context.observed.unread_servers,
         leaving=context.observed.leaving,
-        gates=gates_of(changes, context),
-        resumed=tuple(list_interrupted_gates(changes, context)),
+        gates=gates,
+        resumed=tuple(gate for gate in list_interrupted_gates(changes, context) if gate not in gates),
         notes=tuple(outcome for outcome in outcomes if isinstance(outcome, Note)),
         owned=len(context.owned),
         rule_count=context.rule_count,

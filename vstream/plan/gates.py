@@ -82,13 +82,21 @@ def _list_recorded_gates(changes: Sequence[Change], arrived: Sequence[Gate]) -> 
 
 
 def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """What an earlier run has moved or scaled, and ended before it refreshed the readers: nobody has noted that."""
+    """
+    What an earlier run has moved or scaled, and ended before it refreshed the readers, or before servers had recorded it.
+
+    Nobody has noted that. Of a stream that is there already, only its readers tell.
+    """
     changed = {change.config.name for change in changes}
     for rendered in context.desired_streams:
-        name, origin = rendered.config.name, context.streams.get(rendered.config.name)
-        if origin is None or rendered.role not in _SOURCED or name in changed:
+        name, observed = rendered.config.name, context.streams.get(rendered.config.name)
+        if observed is None or name in changed:
             continue
-        if readers := _readers_of(name, context, None if _is_moving(origin) else origin):
+        if _is_moving(observed) and observed.replicas != 1:  # one that is scaled up loses nothing where it is new
+            yield Gate(kind=GateKind.RECORDED, stream=name)
+        if rendered.role not in _SOURCED:
+            continue
+        if readers := _readers_of(name, context, None if _is_moving(observed) else observed):
             yield Gate(kind=GateKind.SETTLED, stream=name, counterparts=readers)
 
 

@@ -351,7 +351,7 @@ class Plan:
     gates: tuple[Gate, ...] = ()
     """What must hold on the servers before certain stages may begin."""
     resumed: tuple[Gate, ...] = ()
-    """Of what an earlier run has moved or scaled, and whose readers have not heard of it since. By and by they do."""
+    """Of what an earlier run has moved or scaled: by and by, its servers record it, and its readers hear of it."""
     notes: tuple[Note, ...] = ()
     losses: tuple[RegionLoss, ...] = ()
     """What is lost for good with the regions that are given up."""
@@ -393,7 +393,7 @@ class Plan:
 
     @property
     def has_work(self) -> bool:
-        """Whether anything is left to do, or to be resolved: it is not empty, or readers are to be refreshed still."""
+        """Whether anything is left to do, or to be resolved: it is not empty, or an earlier run has not ended."""
         return bool(self.resumed) or not self.is_empty
 
     @property

@@ -91,7 +91,7 @@ def summarize(plan: Plan) -> str:
     if plan.rules:
         servers = {server for rule in plan.rules for server in rule.servers}
         text += f"; {_count_rules(plan)} to load on {format_count(len(servers), 'server')}"
-    if plan.resumed:
+    if plan.resumed and plan.readers_to_refresh:
         text += f"; {format_count(len(plan.readers_to_refresh), 'reader')} to refresh"
     if plan.leaving:
         text += f"; {format_count(len(plan.leaving), 'server')} to stop"
