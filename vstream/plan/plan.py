@@ -245,8 +245,8 @@ class RegionLoss:
     """The last sequence of each of them, before that was measured."""
     waiting: int = 0
     """How many more messages a reader knew of when it last heard of it."""
-    are_copies: bool = False
-    """Whether it is an origin, of which the others will get everything that one of them has."""
+    is_origin: bool = False
+    """Whether it is an origin: in the end, all have what the furthest of its copies has."""
 
     def __str__(self) -> str:
         """What is lost, as a sentence."""
@@ -257,7 +257,7 @@ class RegionLoss:
         if self.waiting:
             text += f", {self.waiting:,} messages at least,"
         text += f" is lost; up to there {held}"
-        if not self.are_copies and (behind := [name for name, seq in positions.items() if seq < most]):
+        if not self.is_origin and (behind := [name for name, seq in positions.items() if seq < most]):
             text += f": {', '.join(f'`{name}`' for name in sorted(behind))} will not get the rest by itself"
         return text
 

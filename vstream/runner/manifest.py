@@ -137,7 +137,7 @@ class ManifestWriter:
 def describe_given_up(loss: RegionLoss, at: int) -> GivenUpStream:
     """What was said of one stream that is given up: of an origin, the new one has what the furthest copy has."""
     positions = {reader: seq or 0 for reader, seq in loss.readers.items()}
-    if loss.are_copies:
+    if loss.is_origin:
         positions = dict.fromkeys((loss.stream, *positions), max(positions.values(), default=0))
     return GivenUpStream(stream=loss.stream, at=at, readers=positions)
 

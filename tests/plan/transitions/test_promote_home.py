@@ -125,7 +125,7 @@ async def test_a_copy_that_is_behind_another_cannot_become_the_origin() -> None:
 async def test_the_origin_waits_until_it_has_everything_of_the_copy_although_its_region_is_given_up() -> None:
     servers = await make_orphaned()
     plan = plan_for(lose_west("central"), servers, "prices")
-    loss = RegionLoss(stream="prices", region="west", readers={"prices-read-central": 5}, are_copies=True)
+    loss = RegionLoss(stream="prices", region="west", readers={"prices-read-central": 5}, is_origin=True)
     copied = Gate(kind=GateKind.COPIED, stream="prices", counterparts=("prices-read-central",))
     # The copy stays for as long as another command that has not seen the origin may still forget it.
     resting = Gate(kind=GateKind.AT_REST, stream="prices")

@@ -125,7 +125,7 @@ def read_claims(operator: object) -> Mapping[str, object]:
     return object_or_empty(object_or_empty(claims).get("nats"))
 
 
-def are_copies(first: ServerConf, second: ServerConf) -> bool:
+def is_origin(first: ServerConf, second: ServerConf) -> bool:
     """
     Whether two files seem to be one server in two environments: `dev/west-1.conf` and `prod/west-1.conf`.
 
@@ -200,7 +200,7 @@ def group_connected(servers: list[ServerConf], block: str) -> list[list[ServerCo
 def may_share_a_host(first: ServerConf, second: ServerConf) -> bool:
     """Whether two servers can run at one time on one host: not if they are copies, or far apart and of two systems."""
     is_near = directory_of(first) == directory_of(second)
-    return (is_near or may_share_a_system(first, second)) and not are_copies(first, second)
+    return (is_near or may_share_a_system(first, second)) and not is_origin(first, second)
 
 
 def split_systems(workspace: Workspace) -> list[Workspace]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import product
 
 from vstream.errors import NotReachableError, RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
@@ -15,9 +16,10 @@ from vstream.plan.plan import RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions import promote_home
 from vstream.topology import physical
-from vstream.topology.model import Endpoint, Role, Topology
+from vstream.topology.model import Endpoint, Role, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
-from vstream.topology.stream_config import REGION_KEY
+from vstream.topology.replication import physical_streams
+from vstream.topology.stream_config import REGION_KEY, ObservedStream
 
 _HINT = "it is alive: `vstream region failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
 
@@ -59,23 +61,33 @@ async def measure_losses(
     """
     position_reader = LivePositionReader(connection)
     losses = []
-    for stream in topology.streams:
-        for region in regions:
-            name = physical.physical_name(stream, Role.WRITE, region)
-            parts = [part for part in stream.physical if part.role in {Role.READ, Role.ORDER}]
-            readers = sorted(physical.physical_name(stream, part.role, part.place) for part in parts)
-            seen = {reader: observed.streams[reader] for reader in readers if reader in observed.streams}
-            readers = [reader for reader, held in seen.items() if held.config.mirror_name is None]
-            if name in observed.missing or any(name in seen[reader].config.source_names for reader in readers):
-                positions = [await position_reader.find_in_lost(name, reader) for reader in readers]
-                cursors = {position.reader.name: position.seq for position in positions}
-                furthest = max((position.seq or 0 for position in positions), default=0)
-                waiting = max((position.last_heard_of - furthest for position in positions), default=0)
-                last_seqs = {reader: seen[reader].last_seq for reader in readers}
-                losses.append(
-                    RegionLoss(stream=name, region=region, readers=cursors, last_seqs=last_seqs, waiting=waiting)
-                )
+    for stream, region in product(topology.streams, regions):
+        name, readers = physical.physical_name(stream, Role.WRITE, region), _list_sourcing_readers(stream, observed)
+        if name in observed.missing or any(name in reader.config.source_names for reader in readers):
+            losses.append(await _measure_loss(name, region, readers, position_reader))
     return (*losses, *_measure_origin_losses(topology, observed))
+
+
+def _list_sourcing_readers(stream: VirtualStream, observed: Observed) -> list[ObservedStream]:
+    """The streams that answer and take from write streams of *stream*: not those that mirror another."""
+    parts = [part for part in physical_streams(stream) if part.role in {Role.READ, Role.ORDER}]
+    readers = [observed.streams[name] for name in sorted(part.name for part in parts) if name in observed.streams]
+    return [reader for reader in readers if reader.config.mirror_name is None]
+
+
+async def _measure_loss(
+    name: str, region: str, readers: Sequence[ObservedStream], position_reader: LivePositionReader
+) -> RegionLoss:
+    """What *readers* lack of the write stream *name*, which was in *region*."""
+    positions = [await position_reader.find_in_lost(name, reader.config.name) for reader in readers]
+    furthest = max((position.seq or 0 for position in positions), default=0)
+    return RegionLoss(
+        stream=name,
+        region=region,
+        readers={position.reader.name: position.seq for position in positions},
+        last_seqs={reader.config.name: reader.last_seq for reader in readers},
+        waiting=max((position.last_heard_of - furthest for position in positions), default=0),
+    )
 
 
 def _measure_origin_losses(topology: Topology, observed: Observed) -> Iterator[RegionLoss]:
@@ -88,7 +100,7 @@ def _measure_origin_losses(topology: Topology, observed: Observed) -> Iterator[R
                     stream=virtual,
                     region=lost.name,
                     readers={copy.config.name: copy.last_seq for copy in copies},
-                    are_copies=True,
+                    is_origin=True,
                 )
 
 

@@ -113,7 +113,7 @@ def adapt_to_losses(
 ) -> Plan:
     """*plan*, which waits neither for streams in *dead* nor for *servers*, deletes the former, and says the *losses*."""
     # An origin that is made again waits for its copy.
-    names = {stream.name for stream in dead} | {loss.stream for loss in losses if not loss.are_copies}
+    names = {stream.name for stream in dead} | {loss.stream for loss in losses if not loss.is_origin}
     changes = [*(_note_ends(change, losses) for change in plan.changes), *map(_forget, dead)]
     changes.sort(key=lambda change: (stage_of(change), change.config.name))
     return replace(

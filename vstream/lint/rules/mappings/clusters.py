@@ -14,11 +14,11 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import has_default, index_sources, view_block
 from vstream.lint.rules.server_values import (
-    are_copies,
     cluster_of,
     directory_of,
     find_superclusters,
     group_connected,
+    is_origin,
     list_whole,
     locate_server,
 )
@@ -365,7 +365,7 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
         number = groups.get(name, alone.get(server.file, 0))
         for block in server.mappings if name in groups or number else ():
             earlier, earlier_block = seen_blocks.setdefault((number, block.account), (server, block))
-            if earlier_block.key_span != block.key_span and earlier is not server and not are_copies(earlier, server):
+            if earlier_block.key_span != block.key_span and earlier is not server and not is_origin(earlier, server):
                 is_same = name == _cluster_name(earlier)
                 findings += _check_differences(block, earlier_block, is_same_cluster=is_same)
     for group in (*connected, *systems.values()):
