@@ -28,6 +28,8 @@ _MANY = 0.3
 """The share of existing streams above which a plan touches many of them."""
 _ALWAYS_FEW = 10
 """Where no more streams exist, it never does."""
+UNANSWERED = "it exists, but no server answered for it"
+"""Why a stream or consumer is blocked of which it is not known whether it differs."""
 
 
 def kind_of(key: str) -> str:
@@ -220,10 +222,6 @@ class Blocked:
     region: str | None
     reason: str
     hint: str
-
-
-UNANSWERED = "it exists, but no server answered for it"
-"""Why a stream or consumer is blocked of which it is not known whether it differs."""
 
 
 @value_class

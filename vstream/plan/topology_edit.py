@@ -16,6 +16,9 @@ from vstream.syntax.document import Document, Json
 from vstream.topology.model import Region, Topology
 from vstream.value_class import value_class
 
+LOST = "lost"
+DRAINED = "drained"
+
 
 @value_class
 class TopologyEdit:
@@ -101,10 +104,6 @@ def find_region(topology: Topology, name: str) -> Region:
     if name not in regions:
         raise UnknownNameError(f"there is no region `{name}`", hint=f"there are {', '.join(regions)}")
     return regions[name]
-
-
-LOST = "lost"
-DRAINED = "drained"
 
 
 def add_region_key(text: str, region: str, key: str, value: str | Mapping[str, str]) -> str | None:

@@ -112,11 +112,7 @@ class Resolution:
         return any(not outcome.kind.is_lost and outcome.expansion.admits(delivered) for outcome in self.outcomes)
 
     def share_out(self, percent: float | None) -> Iterator[tuple[str, float | None]]:
-        """
-        The subjects that *percent* of the messages get, each with its share of them.
-
-        A share is None where the server picks one of several rules at random, or did so before, so that *percent* is None.
-        """
+        """The subjects that *percent* of the messages get, each with its share; None where chance picks the rule."""
         is_exact = percent is not None and not self.is_ambiguous
         for outcome in self.outcomes:
             if not outcome.kind.is_lost:

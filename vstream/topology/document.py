@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 else:
     _RoutingWord = Literal[tuple(routing.value for routing in Routing)]
 
+_Abilities = list[Literal["writes", "reads", "own_reads", "consumers", "order"]]
+
 
 class _Closed(BaseModel):
     # Each model is built when it is first used: most commands need one of them.
@@ -271,9 +273,6 @@ class SecurityDocument(_Closed):
     With `routing: mapped` and no `account`, where vstream renders no users: where yours are, for example
     `"accounts.conf, kept by operations"`.
     """
-
-
-_Abilities = list[Literal["writes", "reads", "own_reads", "consumers", "order"]]
 
 
 class SurviveDocument(_Closed):

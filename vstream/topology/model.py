@@ -22,6 +22,10 @@ COUNTERS_SINCE: ServerVersion = (2, 12)
 """The first nats-server whose streams can count."""
 DEDUPE_OFF_SINCE: ServerVersion = (2, 14)
 """Since this version, a `duplicate_window` of 0 turns deduplication of sourced messages off. It meant 2 minutes."""
+CLIENT_INBOX = "_INBOX"
+"""Where applications receive answers: the default of client libraries."""
+VSTREAM_INBOX = f"{CLIENT_INBOX}.vstream"
+"""Where vstream does. Applications may not listen there; users of earlier versions may."""
 
 
 class _QuickEnum(Enum):
@@ -148,12 +152,6 @@ class Naming(Enum):
     def is_isolated(self) -> bool:
         """Whether nothing that a client publishes is a physical subject."""
         return self is Naming.ISOLATED
-
-
-CLIENT_INBOX = "_INBOX"
-"""Where applications receive answers: the default of client libraries."""
-VSTREAM_INBOX = f"{CLIENT_INBOX}.vstream"
-"""Where vstream does. Applications may not listen there; users of earlier versions may."""
 
 
 @value_class

@@ -50,6 +50,10 @@ NO_REGION = "_"
 """Stands for a region in a physical subject that no stream listens on. No region is called so."""
 API = "$JS.API"
 ADVISORIES = "$JS.EVENT.ADVISORY.API"
+DEFAULT_LINK = "default"
+"""The key of `links` that stands for every link that has no key of its own. No pair is called so: it has no `-`."""
+LINK_SEPARATORS = ("/", "-")
+"""Between the two regions of a link. Names of regions can contain the second, never the first."""
 
 
 def common_client_account(topology: Topology) -> str:
@@ -131,12 +135,6 @@ def hub_name(region: str) -> str:
 def stretch_server_name(cluster: str, region: str) -> str:
     """The name of the stretch cluster's member in *region*: `stretch-west`."""
     return f"{cluster}-{region}"
-
-
-DEFAULT_LINK = "default"
-"""The key of `links` that stands for every link that has no key of its own. No pair is called so: it has no `-`."""
-LINK_SEPARATORS = ("/", "-")
-"""Between the two regions of a link. Names of regions can contain the second, never the first."""
 
 
 def link_ends(key: str, regions: Collection[str]) -> tuple[tuple[str, str], ...]:

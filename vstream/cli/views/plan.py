@@ -56,6 +56,12 @@ _COUNTED: tuple[tuple[type[Change], str, str, str], ...] = (
     (CreateConsumer, "consumers", "+", "green"),
     (UpdateConsumer, "consumers", "~", "yellow"),
 )
+_FEW_SERVERS = 3
+_OF_STREAM = re.compile(
+    rf"(?:^|[. ]){re.escape(PHYSICAL_PREFIX)}\.([^.]+)\.|(?:^|\.)([^. ]+?)-(?:read|write|order)(?:-|\.|$)"
+)
+"""The virtual stream in the destination of a rule: `_vs.foo.west.foo.>`, `$JS.API.STREAM.INFO.foo-read-west`."""
+_COLORS = {"+": "green", "-": "red", "~": "yellow"}
 
 
 def format_value(field: str, raw: Json) -> str:
@@ -318,14 +324,6 @@ def _format_rule_row(rule: RuleChange) -> str:
     kind, (about, _) = _name_rule(rule)
     kind = "" if rule.kind == RULE else kind
     return f"| {_sign_of(rule)} | {kind}{markdown_code(about)} | {', '.join(rule.servers)} |"
-
-
-_FEW_SERVERS = 3
-_OF_STREAM = re.compile(
-    rf"(?:^|[. ]){re.escape(PHYSICAL_PREFIX)}\.([^.]+)\.|(?:^|\.)([^. ]+?)-(?:read|write|order)(?:-|\.|$)"
-)
-"""The virtual stream in the destination of a rule: `_vs.foo.west.foo.>`, `$JS.API.STREAM.INFO.foo-read-west`."""
-_COLORS = {"+": "green", "-": "red", "~": "yellow"}
 
 
 def _count_rules(plan: Plan) -> str:

@@ -22,6 +22,8 @@ DEFAULT_CLIENT_PORT = 4222
 API_VERSION = "jetstream.nats.io/v1beta2"
 _UNITS = (("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
+_Converter = tuple[str, "Callable[[Json], Any]"]
+_NAMED_ALIKE = ("name", "subjects", "retention", "discard", "storage", "compression", "placement", "sealed")
 
 
 def render_resources(topology: Topology, bundle: Bundle, templates: jinja2.Environment) -> tuple[Artifact, ...]:
@@ -141,7 +143,6 @@ def _convert_sources(value: Json) -> Any:
     return [_convert_source(item) for item in value] if isinstance(value, list) else value
 
 
-_Converter = tuple[str, "Callable[[Json], Any]"]
 _CONSUMER_LIMITS: dict[str, _Converter] = {
     "inactive_threshold": ("inactiveThreshold", _convert_duration),
     "max_ack_pending": ("maxAckPending", _keep),
@@ -153,7 +154,6 @@ _SOURCE: dict[str, _Converter] = {
     "filter_subject": ("filterSubject", _keep),
     "subject_transforms": ("subjectTransforms", lambda value: [_convert_transform(item) for item in value]),  # type: ignore[union-attr]
 }
-_NAMED_ALIKE = ("name", "subjects", "retention", "discard", "storage", "compression", "placement", "sealed")
 _STREAM: dict[str, _Converter] = {
     **{field: (field, _keep) for field in (*_NAMED_ALIKE, "metadata", "description")},
     "max_consumers": ("maxConsumers", _keep),
