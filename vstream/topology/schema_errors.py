@@ -1,4 +1,4 @@
-"""Wording for mistakes in the shape of a topology."""
+"""Wording for mistakes in the shape of a topology: keys that it does not have, and those that it cannot set."""
 
 from __future__ import annotations
 
@@ -10,9 +10,37 @@ from pydantic_core import ErrorDetails
 from vstream.formatting import quote_value, suggest_name
 from vstream.syntax.schema import Language, explain_map, explain_name, format_path, known_keys
 from vstream.syntax.yaml import Path
-from vstream.topology import reserved_fields
 from vstream.topology.document import TopologyDocument
 
+NOT_IN_STREAMS: Final = {
+    "name": "it is derived from the virtual stream and the region",
+    "subjects": "they follow from the virtual stream's `subjects` and `naming`",
+    "sources": "what is sourced follows from `consistency`",
+    "mirror": "what is mirrored follows from `consistency`",
+    "subject_transform": "together with a source filter it doubles the data after a restart",
+    "placement": "each physical stream lives in its region; see `placement_tags`",
+    "retention": "a virtual stream can only have limits: acknowledgements in one region say nothing about another",
+    "allow_direct": "Direct Get is the only read that works in an isolated region",
+    "mirror_direct": "it concerns mirrors only",
+    "sealed": "a sealed stream stores nothing",
+}
+"""Keys that decide whether a virtual stream works, and why."""
+NOT_IN_CONSUMERS: Final = {
+    "name": "it is the key under `consumers`",
+    "durable_name": "it is the key under `consumers`",
+    "deliver_subject": "each region would push its own copy of every message to it",
+    "deliver_group": "it concerns consumers that push",
+    "flow_control": "it concerns consumers that push",
+    "idle_heartbeat": "it concerns consumers that push",
+    "opt_start_seq": "the same message has another sequence in each region; see `vstream consumer failover`",
+    "direct": "it is for servers themselves",
+    "sourcing": "it is for servers themselves",
+}
+"""Keys that cannot mean the same in every region, and why."""
+_INSTEAD: Final = {
+    "retention": "remove it; for a work queue, let all regions share a consumer of a `stretch` or `homed` stream, "
+    "or use a plain stream outside of the topology"
+}
 _DEEP_ENOUGH = 3
 """`regions.west` cannot be removed: everything that names the region would look wrong. `regions.west.tags` can."""
 
@@ -23,6 +51,11 @@ _APART = {("streams",), ("kv",), ("objects",), ("defaults",)}
 """Keys of one entry that can be removed: nothing else refers to them."""
 _CALLED: Final = {"model": "consistency", "consistency_model": "consistency", "profile": "routing", "layout": "routing"}
 """Other names that people use for keys, whose spelling is not close."""
+
+
+def advice_for(key: str) -> str:
+    """What to do instead of setting *key*."""
+    return _INSTEAD.get(key, "remove it")
 
 
 def _is_needed(path: Path) -> bool:
@@ -63,11 +96,11 @@ def _explain_unknown_key(key: str, names: list[str]) -> str | None:
     is_stream = {"max_age", "config"} <= set(names)
     cannot: Mapping[str, str] = {}
     if is_stream:
-        cannot = reserved_fields.NOT_IN_STREAMS
+        cannot = NOT_IN_STREAMS
     elif {"ack_wait", "config"} <= set(names):
-        cannot = reserved_fields.NOT_IN_CONSUMERS
+        cannot = NOT_IN_CONSUMERS
     if key in cannot:
-        return f"{cannot[key]}; {reserved_fields.advice_for(key)}"
+        return f"{cannot[key]}; {advice_for(key)}"
     if _CALLED.get(key) in names:
         return f"did you mean `{_CALLED[key]}`?"
     return suggest_name(key, names) or (

@@ -16,7 +16,8 @@ from tests.support.topologies import HEAD, REGIONS
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.importing.discovered import Discovered, DiscoveredServer
-from vstream.plan.importing.topology import ImportedTopology, flow_value, format_yaml, import_topology
+from vstream.plan.importing.topology import ImportedTopology, import_topology
+from vstream.plan.importing.yaml_text import flow_value, format_yaml
 from vstream.plan.plan import Plan, Update
 from vstream.syntax import yaml
 from vstream.topology.model import Topology

@@ -11,7 +11,7 @@ from vstream.lint.rules.topology.context import TopologySubject
 from vstream.lint.rules.topology.settings import check_metadata
 from vstream.subjects import algebra
 from vstream.syntax.yaml import Path
-from vstream.topology import reserved_fields
+from vstream.topology import schema_errors
 from vstream.topology.document import ConsumerDocument, StreamDocument
 
 _SAME_WORDS = (
@@ -88,8 +88,8 @@ def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument)
     for key in consumer.config:
         name = key.lower()
         since = _SINCE.get(name)
-        if name in reserved_fields.NOT_IN_CONSUMERS:
-            message, hint = f"`{key}` cannot be set: {reserved_fields.NOT_IN_CONSUMERS[name]}", "remove it"
+        if name in schema_errors.NOT_IN_CONSUMERS:
+            message, hint = f"`{key}` cannot be set: {schema_errors.NOT_IN_CONSUMERS[name]}", "remove it"
         elif name in _WORDS:
             message = f"`{key}` has its own key in the topology language"
             hint = f"write `{_WORDS[name]}` beside `config`"

@@ -10,7 +10,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.buckets import unused_writers
 from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
 from vstream.syntax.yaml import Path
-from vstream.topology import reserved_fields
+from vstream.topology import schema_errors
 from vstream.topology.document import LevelDocument, TopologyDocument
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
@@ -190,9 +190,9 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Violation]:
     for path, level in subject.setting_levels():
         for key in level.config or {}:
             name = key.lower()  # Servers read keys in any mixture of cases.
-            if name in reserved_fields.NOT_IN_STREAMS:
-                message = f"`{key}` is set by vstream: {reserved_fields.NOT_IN_STREAMS[name]}"
-                hint = reserved_fields.advice_for(name)
+            if name in schema_errors.NOT_IN_STREAMS:
+                message = f"`{key}` is set by vstream: {schema_errors.NOT_IN_STREAMS[name]}"
+                hint = schema_errors.advice_for(name)
             elif name in _WORDS:
                 message = f"`{key}` has its own key in the topology language"
                 hint = f"write `{_WORDS[name]}` beside `config`"
