@@ -283,7 +283,7 @@ class Region:
 
 @value_class
 class LostRegion:
-    """A region that is dead for good, as it was."""
+    """A region that was given up, as it was."""
 
     region: Region
     homes: Mapping[str, str]
@@ -481,7 +481,7 @@ class Topology:
     server_options: ServerOptions = field(default_factory=ServerOptions)
     nats_checks: NatsChecks | None = None
     lost: tuple[LostRegion, ...] = ()
-    """Regions that are dead for good: neither *regions* nor streams have them any more."""
+    """Regions that were given up: neither *regions* nor streams have them any more."""
 
     @property
     def has_accounts(self) -> bool:

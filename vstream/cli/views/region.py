@@ -47,16 +47,13 @@ def describe_homes(homes: Mapping[str, str]) -> Iterator[Text]:
 
 def as_dict(result: RegionResult, regions: Sequence[str]) -> dict[str, Any]:
     """Everything that is known before it is done, and whether it was."""
-    change = result if isinstance(result, PlannedChange) else None
-    return {
-        "region": regions[0],
-        "also": list(regions[1:]),
-        "proof": None if isinstance(result, NotStarted) else _report_as_dict(result.report),
-        "homes": dict(sorted(change.homes.items())) if change is not None else {},
-        "losses": [str(loss) for loss in change.planned.plan.losses] if change is not None else [],
-        "plan": saved.to_dict(change.planned.plan) if change is not None else None,
-        "done": change is not None and change.is_done,
-    }
+    change: dict[str, Any] = {"homes": {}, "losses": [], "plan": None, "done": False}
+    if isinstance(result, PlannedChange):
+        plan = saved.to_dict(result.planned.plan)
+        homes = dict(sorted(result.homes.items()))
+        change = {"homes": homes, "losses": plan["losses"], "plan": plan, "done": result.is_done}
+    heard = None if isinstance(result, NotStarted) else _report_as_dict(result.report)
+    return {"region": regions[0], "also": list(regions[1:]), "proof": heard, **change}
 
 
 def _report_as_dict(report: DeathReport | None) -> dict[str, Any] | None:
