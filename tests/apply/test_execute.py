@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.night import repetitions
-from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams
+from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, servers_with
 from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, execute_plan
 from vstream.cli.views import apply as outcome
@@ -24,15 +24,6 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 async def run(servers: FakeServers, wanted: Bundle, *, can_load: bool = True) -> ApplyResult:
     plan = make_plan("acme", wanted, servers.observe())
     return await execute_plan(plan, servers.administer(wanted if can_load else None))
-
-
-async def servers_with(wanted: Bundle) -> FakeServers:
-    servers = FakeServers()
-    for server in wanted.servers:
-        servers.rules[server.server.name] = {}
-    assert (await run(servers, wanted)).is_complete
-    servers.calls.clear()
-    return servers
 
 
 async def test_writes_then_reads_then_mappings() -> None:

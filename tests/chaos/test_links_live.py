@@ -14,6 +14,7 @@ from tests.support.chaos_lab import (
     REGIONS,
     background,
     chaos,
+    kill_once_it_says,
     open_faults,
     publish,
     require_success,
@@ -137,10 +138,7 @@ async def test_an_isolated_region_is_given_back_by_ctrl_c(file: Path) -> None:
 
 
 async def test_what_a_killed_tool_has_cut_is_healed_by_the_next(file: Path) -> None:
-    with background(file, "partition", "east | west,central", "--for", "60s") as tool:
-        says(tool, "do not any more")
-        tool.kill()
-        tool.wait()
+    kill_once_it_says("do not any more", file, "partition", "east | west,central", "--for", "60s")
     await hears(EVERYBODY - between(("east",), ("west", "central")))
     (fault,) = open_faults(file)
     assert (fault["kind"], fault["confirmed"], fault["over"]) == ("partition", True, False)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -21,7 +22,6 @@ from vstream.chaos.journal import Journal
 from vstream.jetstream.connection import connect
 from vstream.lab import server_records
 from vstream.lab.server import NatsServer
-from vstream.lab.server_records import ServerRecord
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_endpoints
 
@@ -126,12 +126,9 @@ def test_what_the_lab_did_not_start_is_never_signalled(file: Path) -> None:
     try:
         server_records.write(
             directory,
-            ServerRecord(
-                server="west-1",
+            replace(
+                record,
                 state=server_records.RUNNING,
-                argv=record.argv,
-                config=record.config,
-                version=record.version,
                 pid=stranger.pid,
                 create_time=psutil.Process(stranger.pid).create_time(),
             ),

@@ -27,13 +27,6 @@ SUBSET = json.loads((ROOT / "tests/fixtures/sarif-2.1.0-subset.schema.json").rea
 OTHER_DEAD = 'mappings {\n  "$JS.ACK.foo.>": "$JS.ACK.bar.>"\n  "$JS.ACK.new.>": "$JS.ACK.bar.>"\n}\n'
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / ".git").mkdir()
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def lint(*arguments: str | Path) -> Ran:
     return vstream("lint", *arguments)
 

@@ -20,13 +20,6 @@ OPEN = "listen: 0.0.0.0:4222\n"
 SECRET = "hunter2-of-the-build"
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / ".git").mkdir()
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def codes(*arguments: str | Path) -> list[str]:
     ran = vstream("lint", "--format", "json", *arguments)
     return [finding["code"] for finding in ran.json()["findings"]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import nats.js.errors
 from nats.js.api import ObjectMeta
@@ -72,16 +74,12 @@ async def update(place: Place) -> None:
 
 
 async def update_what_was_read(place: Place) -> None:
-    bucket, key = await _bucket(place), place.fresh()
-    await bucket.put(key, b"1")
-    await _holds(bucket, key, b"1")
+    bucket, key = await _entry(place)
     await bucket.update(key, b"2", last=(await bucket.get(key)).revision)
 
 
 async def delete(place: Place) -> None:
-    bucket, key = await _bucket(place), place.fresh()
-    await bucket.put(key, b"1")
-    await _holds(bucket, key, b"1")
+    bucket, key = await _entry(place)
     await bucket.delete(key)
     await _holds(bucket, key, None)
 
@@ -96,9 +94,7 @@ async def purge(place: Place) -> None:
 
 
 async def purge_deletes(place: Place) -> None:
-    bucket, key = await _bucket(place), place.fresh()
-    await bucket.put(key, b"1")
-    await _holds(bucket, key, b"1")
+    bucket, key = await _entry(place)
     await bucket.delete(key)
     await _holds(bucket, key, None)
     await bucket.purge_deletes(olderthan=-1)
@@ -125,32 +121,14 @@ async def keys(place: Place) -> None:
 
 async def watch(place: Place) -> None:
     bucket, key = await _bucket(place), place.fresh()
-    watcher = await bucket.watch(key)
-    try:
+    async with _until_told(await bucket.watch(key), lambda entry: entry.value == b"1"):
         await bucket.put(key, b"1")
-
-        async def is_seen() -> bool:
-            entry = await watcher.updates(timeout=5)  # type: ignore[no-untyped-call]
-            return entry is not None and entry.value == b"1"
-
-        await eventually(is_seen, "not seen")
-    finally:
-        await watcher.stop()  # type: ignore[no-untyped-call]
 
 
 async def watch_all(place: Place) -> None:
     bucket, key = await _bucket(place), place.fresh()
-    watcher = await bucket.watchall()
-    try:
+    async with _until_told(await bucket.watchall(), lambda entry: entry.key == key):
         await bucket.put(key, b"1")
-
-        async def is_seen() -> bool:
-            entry = await watcher.updates(timeout=5)  # type: ignore[no-untyped-call]
-            return entry is not None and entry.key == key
-
-        await eventually(is_seen, "not seen")
-    finally:
-        await watcher.stop()  # type: ignore[no-untyped-call]
 
 
 async def history(place: Place) -> None:
@@ -209,19 +187,9 @@ async def object_update(place: Place) -> None:
 
 
 async def object_watch(place: Place) -> None:
-    store = await _store(place)
-    watcher = await store.watch(updates_only=True)
-    try:
-        name = place.fresh()
+    store, name = await _store(place), place.fresh()
+    async with _until_told(await store.watch(updates_only=True), lambda update: update.name == name):
         await store.put(name, b"x")
-
-        async def is_seen() -> bool:
-            update = await watcher.updates(timeout=5)  # type: ignore[no-untyped-call]
-            return update is not None and update.name == name
-
-        await eventually(is_seen, "not seen")
-    finally:
-        await watcher.stop()  # type: ignore[no-untyped-call]
 
 
 async def object_delete(place: Place) -> None:
@@ -245,6 +213,21 @@ async def _store(place: Place) -> ObjectStore:
     return await place.js.object_store(place.stream)
 
 
+@contextlib.asynccontextmanager
+async def _until_told(watcher: Any, is_wanted: Callable[[Any], bool]) -> AsyncIterator[None]:
+    """Do what *watcher* looks at, and wait until it tells of an update that *is_wanted*."""
+
+    async def is_seen() -> bool:
+        update = await watcher.updates(timeout=5)
+        return update is not None and is_wanted(update)
+
+    try:
+        yield
+        await eventually(is_seen, "not seen")
+    finally:
+        await watcher.stop()
+
+
 async def _holds(bucket: KeyValue, key: str, value: bytes | None) -> None:
     async def is_shown() -> bool:
         try:
@@ -253,6 +236,14 @@ async def _holds(bucket: KeyValue, key: str, value: bytes | None) -> None:
             return value is None
 
     await eventually(is_shown, "not read")
+
+
+async def _entry(place: Place) -> tuple[KeyValue, str]:
+    """A bucket, and a key that holds `1` in it."""
+    bucket, key = await _bucket(place), place.fresh()
+    await bucket.put(key, b"1")
+    await _holds(bucket, key, b"1")
+    return bucket, key
 
 
 async def _object(place: Place) -> tuple[ObjectStore, str]:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -153,12 +154,9 @@ async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(b
     stranger = _stranger()
     server_records.write(
         directory,
-        server_records.ServerRecord(
-            server="r0-0",
+        replace(
+            record,
             state=server_records.RUNNING,
-            argv=record.argv,
-            config=record.config,
-            version=record.version,
             pid=stranger.pid,
             create_time=psutil.Process(stranger.pid).create_time(),
         ),

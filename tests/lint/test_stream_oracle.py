@@ -39,20 +39,23 @@ VERSIONS: Final = {"2.10.26": (2, 10), "2.12.8": (2, 12), "2.15.1": (2, 14)}
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300 + EXAMPLES // 5)]
 
-TRANSFORMS: Final = (
-    {"src": "o.*", "dest": "p.{{wildcard(1)}}"},
-    {"src": "o.*", "dest": "p.$1"},
-    {"src": "o.>", "dest": "p.>"},
-    {"src": "", "dest": "p.>"},
-    {"src": "o.*", "dest": "p.{{wildcard(2)}}"},
-    {"src": "o.*", "dest": "p"},
-    {"src": "o..x", "dest": "p"},
-    {"src": "o.x", "dest": ""},
-    {"src": "o.*", "dest": ""},
-    {"src": "o.*", "dest": "p.*"},
-    {"src": "o.>", "dest": "p"},
-    {"src": "o.*.*", "dest": "p.{{partition(3,1,2)}}"},
-    {"src": "o.*.*", "dest": "p.{{partition(3,1,4)}}"},
+TRANSFORMS: Final = tuple(
+    {"src": source, "dest": destination}
+    for source, destination in (
+        ("o.*", "p.{{wildcard(1)}}"),
+        ("o.*", "p.$1"),
+        ("o.>", "p.>"),
+        ("", "p.>"),
+        ("o.*", "p.{{wildcard(2)}}"),
+        ("o.*", "p"),
+        ("o..x", "p"),
+        ("o.x", ""),
+        ("o.*", ""),
+        ("o.*", "p.*"),
+        ("o.>", "p"),
+        ("o.*.*", "p.{{partition(3,1,2)}}"),
+        ("o.*.*", "p.{{partition(3,1,4)}}"),
+    )
 )
 SUBJECTS: Final = (
     "o.a",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, read_back, render_streams
+from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, read_back, render_streams, servers_with
 from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, ApplyWatch, execute_plan
 from vstream.cli.views import apply as outcome
@@ -47,7 +47,7 @@ async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> Ap
     )
 
 
-async def servers_with(names: list[str], messages: int = 100) -> FakeServers:
+async def servers_in(names: list[str], messages: int = 100) -> FakeServers:
     servers = FakeServers()
     topology = regions(names)
     for server in topology.servers:
@@ -67,7 +67,7 @@ def starts(config: StreamConfig) -> dict[str, Any]:
 
 
 async def test_a_region_goes_in_stages_with_gates_between_them() -> None:
-    servers = await servers_with(ALL)
+    servers = await servers_in(ALL)
     assert (await run(servers, regions(TWO))).is_complete
     assert servers.calls == [
         "load mappings",
@@ -81,13 +81,13 @@ async def test_a_region_goes_in_stages_with_gates_between_them() -> None:
 
 
 async def test_positions_are_read_again_while_a_leader_is_elected() -> None:
-    servers = await servers_with(TWO)
+    servers = await servers_in(TWO)
     servers.failures["positions foo-read-east"] = [make_refusal(10008, 503)] * 5 + [no_answer()] * 2
     assert (await run(servers, regions(ALL))).is_complete
 
 
 async def test_a_change_whose_positions_nobody_tells_was_not_tried() -> None:
-    servers = await servers_with(TWO)
+    servers = await servers_in(TWO)
     servers.failures["positions foo-read-east"] = [no_answer()] * 3
     applied = await run(servers, regions(ALL))
     assert not applied.uncertain
@@ -97,7 +97,7 @@ async def test_a_change_whose_positions_nobody_tells_was_not_tried() -> None:
 
 
 async def test_a_region_comes_as_a_copy_that_then_sources() -> None:
-    servers = await servers_with(TWO)
+    servers = await servers_in(TWO)
     assert (await run(servers, regions(ALL))).is_complete
     assert servers.calls == [
         "create foo-write-east",
@@ -133,17 +133,8 @@ def render_scaled(replicas: int, **stream: Any) -> Bundle:
     )
 
 
-async def servers_of(bundle: Bundle) -> FakeServers:
-    servers = FakeServers()
-    for server in bundle.servers:
-        servers.rules[server.server.name] = {}
-    assert (await run(servers, bundle)).is_complete
-    servers.calls.clear()
-    return servers
-
-
 async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> None:
-    servers = await servers_of(render_scaled(1))
+    servers = await servers_with(render_scaled(1))
     plan = plan_change(servers, render_scaled(3))
     (writes, refreshed) = list_stages(plan)
     assert len(writes.changes) == 3
@@ -165,7 +156,7 @@ async def test_servers_record_what_moves_to_them_before_it_has_left_the_others()
     def render_homed(home: str) -> Bundle:
         return render_streams({"foo": {"subjects": ["foo.>"], "consistency": "homed", "home": home}})
 
-    servers = await servers_of(render_homed("west"))
+    servers = await servers_with(render_homed("west"))
     servers.gate_timeouts["recorded foo"] = ["east-1 has not recorded that `foo` is there"]
     servers.gate_timeouts["settled foo"] = ["it has 2 replicas on its way to 1"] * 3
     result = await run(servers, render_homed("east"))
@@ -177,7 +168,7 @@ async def test_servers_record_what_moves_to_them_before_it_has_left_the_others()
 
 
 async def test_what_settles_later_is_refreshed_later() -> None:
-    servers = await servers_of(render_scaled(1))
+    servers = await servers_with(render_scaled(1))
     servers.gate_timeouts["settled foo-write-west"] = ["on its way", "on its way"]
     assert (await run(servers, render_scaled(3))).is_complete
     refreshes = [call for call in servers.calls if call.startswith("refresh")]
@@ -185,7 +176,7 @@ async def test_what_settles_later_is_refreshed_later() -> None:
 
 
 async def test_readers_of_what_has_kept_its_leader_are_left_alone() -> None:
-    servers = await servers_of(render_scaled(1))
+    servers = await servers_with(render_scaled(1))
     servers.moves = False
     result = await run(servers, render_scaled(3))
     assert (result.is_complete, result.refreshed) == (True, ())
@@ -193,7 +184,7 @@ async def test_readers_of_what_has_kept_its_leader_are_left_alone() -> None:
 
 
 async def test_a_refresh_that_fails_ends_nothing() -> None:
-    servers = await servers_of(render_scaled(1))
+    servers = await servers_with(render_scaled(1))
     servers.failures["refresh foo-read-central foo-read-east foo-read-west"] = [no_answer()]
     result = await run(servers, render_scaled(3))
     assert (result.is_complete, result.refreshed, result.unrefreshed) == (True, (), ("no answer within 10 s",))
@@ -203,14 +194,14 @@ async def test_a_refresh_that_fails_ends_nothing() -> None:
 
 
 async def test_a_move_that_takes_longer_ends_nothing() -> None:
-    servers = await servers_of(render_scaled(1))
+    servers = await servers_with(render_scaled(1))
     servers.gate_timeouts["settled foo-write-west"] = ["on its way"] * 99
     result = await run(servers, render_scaled(3), patience=0.0)
     assert (result.is_complete, result.unrefreshed) == (True, ("on its way",))
 
 
 async def test_a_write_stream_that_gets_no_leader_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    servers = await servers_of(render_scaled(1))
+    servers = await servers_with(render_scaled(1))
     servers.gate_timeouts["settled foo-write-west"] = ["it has no leader"] * 99
 
     async def say_leader(stream: str) -> str | None:
@@ -226,7 +217,7 @@ async def test_a_write_stream_that_gets_no_leader_is_not_done(monkeypatch: pytes
 
 async def test_who_mirrors_an_ordering_stream_is_refreshed_too() -> None:
     ordered = {"consistency": "ordered"}
-    servers = await servers_of(render_scaled(1, **ordered))
+    servers = await servers_with(render_scaled(1, **ordered))
     assert set(plan_change(servers, render_scaled(3, **ordered)).readers_to_refresh) > {
         "foo-read-west",
         "foo-read-east",
@@ -234,7 +225,7 @@ async def test_who_mirrors_an_ordering_stream_is_refreshed_too() -> None:
 
 
 async def test_nothing_is_refreshed_where_nothing_moves() -> None:
-    servers = await servers_of(render_scaled(1))
+    servers = await servers_with(render_scaled(1))
     assert plan_change(servers, render_scaled(1, description="new")).readers_to_refresh == ()
     assert plan_change(servers, render_scaled(1, read={"replicas": 3})).readers_to_refresh == ()
 
@@ -246,7 +237,7 @@ async def servers_killed_after_a_move(
     origin: Mapping[str, Any], reader: Mapping[str, Any], **stream: Any
 ) -> FakeServers:
     """All is as it is to be, and west's write stream and the first stream that takes from it say this of themselves."""
-    servers = await servers_of(render_scaled(3, read={"replicas": 3}, **stream))
+    servers = await servers_with(render_scaled(3, read={"replicas": 3}, **stream))
     takers = [
         name for name, stream in servers.streams_by_name.items() if "foo-write-west" in stream.config.source_names
     ]
@@ -315,7 +306,7 @@ class DyingServers(FakeServers):
 @pytest.mark.parametrize(("before", "after"), [(TWO, ALL), (ALL, TWO)])
 async def test_killed_before_any_request_the_next_run_goes_on(before: list[str], after: list[str]) -> None:
     for calls in range(5 if after is TWO else 7):
-        servers = await servers_with(before)
+        servers = await servers_in(before)
         dying = DyingServers()
         dying.__dict__ = servers.__dict__
         dying.left = calls
@@ -333,7 +324,7 @@ async def test_killed_before_any_request_the_next_run_goes_on(before: list[str],
 
 
 async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> None:
-    servers = await servers_with(ALL)
+    servers = await servers_in(ALL)
     servers.gate_timeouts["drained foo-write-east"] = ["`foo-read-west` is at 3 of 9 in `foo-write-east`"] * 1000
     applied = await run(servers, regions(TWO), patience=0.0)
     assert [gate_timeout.missing for gate_timeout in applied.gate_timeouts] == [
@@ -350,30 +341,30 @@ async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> N
 
 
 async def test_a_gate_that_holds_after_a_while_is_waited_for() -> None:
-    servers = await servers_with(ALL)
+    servers = await servers_in(ALL)
     servers.gate_timeouts["drained foo-write-east"] = ["not yet"] * 3
     assert (await run(servers, regions(TWO))).is_complete
     assert servers.calls.count("gate drained foo-write-east") == 4
 
 
 async def test_old_servers_cannot_make_a_read_stream_out_of_a_copy_and_the_plan_says_so() -> None:
-    plan = plan_change(await servers_with(TWO), regions(ALL), (2, 11))
+    plan = plan_change(await servers_in(TWO), regions(ALL), (2, 11))
     assert not [gate for gate in plan.gates if gate.stream == "foo-read-east"]
     assert [note.name for note in plan.notes] == ["foo-read-east"]
     assert "what the write streams still hold" in plan.notes[0].text
 
 
 async def test_nothing_is_copied_where_there_is_nothing_to_copy() -> None:
-    servers = await servers_with(TWO, messages=0)
+    servers = await servers_in(TWO, messages=0)
     assert not plan_change(servers, regions(ALL)).gates
 
 
 async def test_a_whole_stream_that_goes_has_no_readers_to_wait_for() -> None:
-    assert not plan_change(await servers_with(ALL), render_streams({})).gates
+    assert not plan_change(await servers_in(ALL), render_streams({})).gates
 
 
 async def test_stages_are_shown_in_order_and_saved() -> None:
-    plan = plan_change(await servers_with(ALL), regions(TWO))
+    plan = plan_change(await servers_in(ALL), regions(TWO))
     names = [stage.stage.name.lower() for stage in list_stages(plan)]
     assert names == ["mappings", "dropped_sources", "deleted_read_streams", "deleted_write_streams"]
     dropped = stage_as_dict(list(list_stages(plan))[1])
@@ -393,7 +384,7 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
 
 
 async def test_a_saved_plan_has_its_gates_and_handovers() -> None:
-    plan = plan_change(await servers_with(TWO), regions(ALL))
+    plan = plan_change(await servers_in(TWO), regions(ALL))
     for reviewed in (read_back(plan), to_dict(plan)):
         require_same(plan, reviewed)
         with pytest.raises(StalePlanError):
@@ -411,7 +402,7 @@ class FakeRacks:
 
 
 async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> None:
-    servers, racks = await servers_with(ALL), FakeRacks()
+    servers, racks = await servers_in(ALL), FakeRacks()
     topology = regions(TWO)
     plan = replace(plan_change(servers, topology), leaving=("east-1",))
     assert [stage.stage.name for stage in list_stages(plan)][-1] == "RETIRED_SERVERS"
@@ -434,7 +425,7 @@ async def test_an_order_that_is_made_again_begins_after_its_mirrors_and_takes_no
     bundle = render_streams(
         {"foo": ordered}, regions={name: {"servers": 3} for name in ALL}, stretch={"members": "all"}
     )
-    servers = await servers_of(bundle)
+    servers = await servers_with(bundle)
     del servers.streams_by_name["foo"]
     servers.streams_by_name["foo-read-west"] = replace(servers.streams_by_name["foo-read-west"], last_seq=90)
     servers.positions = {"foo-read-west": {"foo": 91, "foo-write-west": 41, "foo-write-central": 51}}
@@ -447,7 +438,7 @@ async def test_an_order_that_is_made_again_begins_after_its_mirrors_and_takes_no
 
 
 async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_took() -> None:
-    servers = await servers_with(TWO)
+    servers = await servers_in(TWO)
     del servers.streams_by_name["foo-write-west"]
     servers.positions = {f"foo-read-{name}": {"foo-write-west": at} for name, at in (("west", 41), ("central", 38))}
     plan = plan_change(servers, regions(TWO))

@@ -119,28 +119,21 @@ def test_lone_surrogates_do_no_harm() -> None:
         ("foo.>", "bar", "invalid subject"),
         ("foo", "bar.>", "invalid subject"),
         ("foo..x", "bar", "invalid subject"),
-        ("foo", "bar..x", "invalid mapping destination: invalid transform"),
-        ("foo.>", "bar.>.x", "invalid mapping destination: invalid transform in x"),
-        ("foo", "bar.a b", "invalid mapping destination: invalid transform"),
-        ("foo.*", "b.$2", "invalid mapping destination: wildcard index out of range in $2: [2]"),
-        (
-            "foo.*",
-            "b.{{wildcard(2)}}",
-            "invalid mapping destination: wildcard index out of range in {{wildcard(2)}}: [2]",
-        ),
-        ("foo", "b.{{wildcard(1)}}", "invalid mapping destination: wildcard index out of range in {{wildcard(1)}}"),
-        ("foo.*", "b.{{nope(1)}}", "invalid mapping destination: unknown function in {{nope(1)}}"),
-        ("foo.*", "b.{{WILDCARD(1)}}", "invalid mapping destination: unknown function in {{WILDCARD(1)}}"),
-        (
-            "foo.*",
-            "b.{{split_from_left(1,1)}}",
-            "invalid mapping destination: unknown function in {{split_from_left(1,1)}}",
-        ),
-        ("foo.*", "b.{{Left(2,1)}}", "invalid mapping destination: wildcard index out of range in {{Left(2,1)}}: [2]"),
+        ("foo", "bar..x", "… invalid transform"),
+        ("foo.>", "bar.>.x", "… invalid transform in x"),
+        ("foo", "bar.a b", "… invalid transform"),
+        ("foo.*", "b.$2", "… wildcard index out of range in $2: [2]"),
+        ("foo.*", "b.{{wildcard(2)}}", "… wildcard index out of range in {{wildcard(2)}}: [2]"),
+        ("foo", "b.{{wildcard(1)}}", "… wildcard index out of range in {{wildcard(1)}}"),
+        ("foo.*", "b.{{nope(1)}}", "… unknown function in {{nope(1)}}"),
+        ("foo.*", "b.{{WILDCARD(1)}}", "… unknown function in {{WILDCARD(1)}}"),
+        ("foo.*", "b.{{split_from_left(1,1)}}", "… unknown function in {{split_from_left(1,1)}}"),
+        ("foo.*", "b.{{Left(2,1)}}", "… wildcard index out of range in {{Left(2,1)}}: [2]"),
     ],
 )
 def test_a_refused_transform_has_the_wording_of_the_server(source: str, destination: str, wording: str) -> None:
-    assert wording == read_refusal(source, destination)
+    """`…` stands for what most begin with."""
+    assert wording.replace("…", "invalid mapping destination:") == read_refusal(source, destination)
 
 
 TOO_FEW = "not enough arguments passed to the function"

@@ -102,6 +102,13 @@ class JetStreamServer:
         return answer
 
 
+def make_restricted_server(directory: Path, denied: str) -> JetStreamServer:
+    """A server whose clients may not publish to *denied*."""
+    permissions = f'{{publish: {{deny: "{denied}"}}}}'
+    more = f"authorization: {{users: [{{user: u, password: p, permissions: {permissions}}}]}}\nno_auth_user: u"
+    return JetStreamServer(directory, more=more)
+
+
 def fill(
     server: JetStreamServer,
     stream: str,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.backups import killed_after
 from tests.support.command import environment, vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, identities, under_load
@@ -59,19 +60,9 @@ async def command(*arguments: str | Path, code: int = 0) -> str:
 
 async def run_killed(arguments: Sequence[str | Path], delays: Sequence[float]) -> int:
     """The command, killed after each of *delays* seconds unless it ends before, and then to its end. How many were killed."""
-    killed = 0
-    for delay in delays:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "vstream", *arguments, env=environment(), stdout=DEVNULL, stderr=DEVNULL
-        )
-        try:
-            await asyncio.wait_for(process.wait(), delay)
-        except TimeoutError:
-            process.kill()
-            killed += 1
-            await process.wait()
+    killed = [await killed_after(delay, *arguments) for delay in delays]
     await command(*arguments)
-    return killed
+    return sum(killed)
 
 
 async def killed_once_it_has_started(name: str, region: str, arguments: Sequence[str | Path]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from vstream.apply.execute import execute_plan
 from vstream.apply.port import LEFT_TO_OTHERS, Administration, LeftToOthers, ServerAdmin
 from vstream.errors import NotReachableError, ServerError
 from vstream.lint.parse_topology import parse_topology
@@ -262,3 +263,14 @@ def no_answer() -> NotReachableError:
 
 def make_refusal(err_code: int = 10052, code: int = 400) -> ServerError:
     return ServerError(code=code, err_code=err_code, description="no", subject="$JS.API.STREAM.CREATE.x")
+
+
+async def servers_with(bundle: Bundle) -> FakeServers:
+    """Servers that have all streams and rules of *bundle*, and were asked for nothing since."""
+    servers = FakeServers()
+    for server in bundle.servers:
+        servers.rules[server.server.name] = {}
+    plan = make_plan("acme", bundle, servers.observe())
+    assert (await execute_plan(plan, servers.administer(bundle))).is_complete
+    servers.calls.clear()
+    return servers

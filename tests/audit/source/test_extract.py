@@ -17,7 +17,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.client import JetStreamContext
 
 from tests.support.fuzzing_proxy import Change, FuzzingProxy
-from tests.support.jetstream import JetStreamServer, fill
+from tests.support.jetstream import JetStreamServer, fill, make_restricted_server
 from tests.support.night import with_night
 from tests.support.relay import relay
 from vstream.audit.source import bydirect, bypull, stream_cuts
@@ -313,9 +313,7 @@ def test_consumers_are_removed_also_when_nobody_reads_to_the_end(server: JetStre
 
 def test_whoever_reads_no_further_is_not_told_that_consumers_may_not_be_removed(tmp_path: Path) -> None:
     """It came out of a generator that nobody holds any more, as a traceback."""
-    denied = '{publish: {deny: "$JS.API.CONSUMER.DELETE.>"}}'
-    more = f"authorization: {{users: [{{user: u, password: p, permissions: {denied}}}]}}\nno_auth_user: u"
-    server = JetStreamServer(tmp_path, more=more)
+    server = make_restricted_server(tmp_path, "$JS.API.CONSUMER.DELETE.>")
     server.start()
     try:
         fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.ROWS))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.audit.source.test_extract import SCHEMA, make_refs
 from tests.support.fuzzing_proxy import Change, FuzzingProxy
-from tests.support.jetstream import JetStreamServer, fill
+from tests.support.jetstream import JetStreamServer, fill, make_restricted_server
 from vstream.audit.source import bydirect, stream_cuts
 from vstream.audit.source.columns import RAW
 from vstream.audit.source.reading import read_range, read_ranges
@@ -113,9 +113,7 @@ def test_what_is_lost_or_damaged_on_its_way_is_read_again(server: JetStreamServe
 
 
 def test_a_user_who_may_not_get_messages_directly_reads_them_by_consumers(tmp_path: Path) -> None:
-    denied = '{publish: {deny: "$JS.API.DIRECT.GET.>"}}'
-    more = f"authorization: {{users: [{{user: u, password: p, permissions: {denied}}}]}}\nno_auth_user: u"
-    server = JetStreamServer(tmp_path, more=more)
+    server = make_restricted_server(tmp_path, "$JS.API.DIRECT.GET.>")
     server.start()
     try:
         for name in NAMES:

@@ -26,6 +26,7 @@ from rich.text import Text
 
 from tests.support.command import environment, vstream
 from tests.support.plans import FakeServers, make_plan, render_streams
+from tests.support.topologies import one_region
 from vstream.cli.views import finding_formats, findings
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.cleaning import clean, clean_text, fit_encoding, markdown_code, markdown_text
@@ -283,28 +284,24 @@ with progress_bar() as bar:
 """
 
 
-def read_all(controller: int) -> bytes:
-    """What was written to a terminal that is closed now: one read returns a part of it."""
-    read = b""
+def run_on_terminal(arguments: list[str], variables: dict[str, str]) -> tuple[int, str]:
+    """How Python ends with *arguments*, and what it shows on a terminal of 60 columns."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 60, 0, 0))
+    ran = subprocess.run([sys.executable, *arguments], stdout=terminal, stderr=terminal, env=variables, check=False)
+    os.close(terminal)
+    shown = b""
     with suppress(OSError):  # how Linux says that it is over
         while block := os.read(controller, 1 << 16):
-            read += block
-    return read
+            shown += block
+    os.close(controller)
+    return ran.returncode, shown.decode()
 
 
 def test_a_progress_display_is_erased_before_text_is_printed() -> None:
     """A terminal shows each text on a line of its own, and in the end nothing of the display."""
-    controller, terminal = pty.openpty()
-    subprocess.run(
-        [sys.executable, "-c", _SHOW_PROGRESS],
-        stdout=terminal,
-        stderr=terminal,
-        env={**environment(), "TERM": "xterm"},
-        check=True,
-    )
-    os.close(terminal)
-    shown = read_all(controller).decode()
-    os.close(controller)
+    code, shown = run_on_terminal(["-c", _SHOW_PROGRESS], {**environment(), "TERM": "xterm"})
+    assert code == 0
     assert "waiting" in shown
     assert "0/?" not in shown
     for text in ("data", "note"):
@@ -313,40 +310,19 @@ def test_a_progress_display_is_erased_before_text_is_printed() -> None:
 
 
 def test_a_dumb_terminal_has_its_own_width_and_no_line_is_left_by_a_display() -> None:
-    controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 60, 0, 0))
     variables = {name: value for name, value in environment().items() if name not in {"COLUMNS", "LINES"}}
-    subprocess.run(
-        [sys.executable, "-c", _SHOW_PROGRESS.replace('"data"', "str(console.stdout().width)")],
-        stdout=terminal,
-        stderr=terminal,
-        env={**variables, "TERM": "dumb"},
-        check=True,
-    )
-    os.close(terminal)
-    shown = read_all(controller).decode()
-    os.close(controller)
+    program = _SHOW_PROGRESS.replace('"data"', "str(console.stdout().width)")
+    code, shown = run_on_terminal(["-c", program], {**variables, "TERM": "dumb"})
+    assert code == 0
     assert shown.split("\r\n") == ["60", "note", ""]
 
 
 def test_a_doctor_says_whom_it_waits_for(tmp_path: Path) -> None:
     """A region that accepts connections and says nothing takes all of the deadline."""
-    controller, terminal = pty.openpty()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"nats://127.0.0.1:{silent.getsockname()[1]}"
         file = tmp_path / "topology.yaml"
-        file.write_text(
-            "version: 1\nname: foo\nserver_version: '2.15'\nregions: {west: {servers: 1}}\n"
-            f"connect: {{west: {{urls: ['{address}']}}}}\nstreams: {{}}\n"
-        )
-        subprocess.run(
-            [sys.executable, "-m", "vstream", "doctor", file, "--timeout", "0.5"],
-            stdout=terminal,
-            stderr=terminal,
-            env={**environment(), "TERM": "xterm"},
-            check=False,
-        )
-    os.close(terminal)
-    shown = read_all(controller).decode()
-    os.close(controller)
+        file.write_text(one_region(address))
+        arguments = ["-m", "vstream", "doctor", str(file), "--timeout", "0.5"]
+        _, shown = run_on_terminal(arguments, {**environment(), "TERM": "xterm"})
     assert f"asking {address}" in shown

@@ -61,6 +61,18 @@ class Regions:
         reply = await self.connection.request(f"_vs.foo.{region}.{subject}", data, headers=headers)
         return f"foo-write-{region}", int(json.loads(reply.data)["seq"]), subject, data
 
+    async def publish_after_a_crash(self, subject: str) -> Message:
+        """What the west publishes as soon as the server, which is killed and started again, takes it."""
+        self.server.kill()
+        await self.server.start()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return await self.publish("west", subject)
+            except VstreamError:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+
     async def read_held(self, stream: str = EAST) -> list[Message]:
         result: list[Message] = []
         seq = 1
@@ -218,16 +230,7 @@ async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeyp
     assert not [name for name in (await regions.api("STREAM.NAMES"))["streams"] if parse_replay(name)]
     assert await regions.repair() == 0
     # A server that looks for where to go on passes what was put in.
-    regions.server.kill()
-    await regions.server.start()
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            expected.add(await regions.publish("west", "foo.after"))
-            break
-        except VstreamError:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
+    expected.add(await regions.publish_after_a_crash("foo.after"))
     await regions.until_held(expected)
 
 
@@ -311,16 +314,7 @@ async def test_what_a_source_that_was_changed_brings_again_is_deleted(regions: R
     assert await regions.delete() == (doubles.count, 0)
     await regions.until_held(expected)
     # Servers before 2.15 find where to go on in what was left for them.
-    regions.server.kill()
-    await regions.server.start()
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            expected.add(await regions.publish("west", "foo.6"))
-            break
-        except VstreamError:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
+    expected.add(await regions.publish_after_a_crash("foo.6"))
     await regions.until_held(expected)
     assert await regions.doubles() is None
 

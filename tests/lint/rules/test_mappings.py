@@ -26,34 +26,7 @@ BAD = sorted({*BAD, *BAD_CLAIMS})
 TOPOLOGIES = sorted([*(ROOT / "examples").glob("*.yaml"), *(ROOT / "tests" / "golden").glob("*.yaml")])
 MANY = {"VS360": 200}
 """How many rules stand for the one in a manual page that has `<N>` in it."""
-BLOG = """\
-mappings = {
-"foo.>":[
-{destination:"foo.west.>", weight: 100%, cluster: "west"},
-{destination:"foo.east.>", weight: 100%, cluster: "east"}
-],
-"$JS.API.STREAM.INFO.foo":[
-{destination:"$JS.API.STREAM.INFO.foo-read-west", weight: 100%, cluster: "west"},
-{destination:"$JS.API.STREAM.INFO.foo-read-east", weight: 100%, cluster: "east"}
-],
-"$JS.API.CONSUMER.CREATE.foo.*":[
-{destination:"$JS.API.CONSUMER.CREATE.foo-read-west.{{wildcard(1)}}", weight: 100%, cluster: "west"},
-{destination:"$JS.API.CONSUMER.CREATE.foo-read-east.{{wildcard(1)}}", weight: 100%, cluster: "east"}
-],
-"$JS.API.STREAM.MSG.DIRECT.foo":[
-{destination:"$JS.API.STREAM.DIRECT.GET.foo-read-west", weight: 100%, cluster: "west"},
-{destination:"$JS.API.STREAM.DIRECT.GET.foo-read-east", weight: 100%, cluster: "east"}
-],
-"$JS.API.STREAM.MSG.DELETE.foo":[
-{destination:"$JS.API.STREAM.MSG.DELETE.foo-read-west", weight: 100%, cluster: "west"},
-{destination:"$JS.API.STREAM.MSG.DELETE.foo-read-east", weight: 100%, cluster: "east"}
-],
-"$JS.ACK.foo.>":[
-{destination:"$JS.ACK.foo-read-west.>", weight: 100%, cluster: "west"},
-{destination:"$JS.ACK.foo-read-east.>", weight: 100%, cluster: "east"}
-]
-}
-"""
+BLOG = (ROOT / "tests/fixtures/blog-mappings-short.cfg").read_text()
 """The mistakes of a published recipe (synadia.com/blog/multi-cluster-consistency-models), shortened."""
 
 

@@ -200,35 +200,29 @@ async def put_in_twice(world: World) -> None:
 
 
 async def move_to_the_end(world: World) -> None:
+    await _put_in_anew(world)
+
+
+async def _put_in_anew(world: World, *, subject_end: str = "", payload_end: bytes = b"", claim: str = "") -> None:
+    """Take a message out, and put it in behind all others, with a longer subject or payload: then with a *claim*."""
     region, stored, held = await _choose_one(world)
     if stored is None:
         return
-    await world.delete(region, world.read(region), [stored.at])
-    await inject(world, region, stored.origin, stored.seq, suffix_of(world, stored), stored.payload)
+    reader, subject = world.read(region), suffix_of(world, stored) + subject_end
+    await world.delete(region, reader, [stored.at])
+    await inject(world, region, stored.origin, stored.seq, subject, stored.payload + payload_end)
+    if claim:
+        world.truth.claims[claim, reader, stored.origin] += 1
     claim_reordered(world, region, stored, held)
     world.note_touched([stored])
 
 
 async def alter_payload(world: World) -> None:
-    region, stored, held = await _choose_one(world)
-    if stored is None:
-        return
-    await world.delete(region, world.read(region), [stored.at])
-    await inject(world, region, stored.origin, stored.seq, suffix_of(world, stored), stored.payload + b"!")
-    world.truth.claims["payload-changed", world.read(region), stored.origin] += 1
-    claim_reordered(world, region, stored, held)
-    world.note_touched([stored])
+    await _put_in_anew(world, payload_end=b"!", claim="payload-changed")
 
 
 async def alter_subject(world: World) -> None:
-    region, stored, held = await _choose_one(world)
-    if stored is None:
-        return
-    await world.delete(region, world.read(region), [stored.at])
-    await inject(world, region, stored.origin, stored.seq, f"{suffix_of(world, stored)}x", stored.payload)
-    world.truth.claims["subject-changed", world.read(region), stored.origin] += 1
-    claim_reordered(world, region, stored, held)
-    world.note_touched([stored])
+    await _put_in_anew(world, subject_end="x", claim="subject-changed")
 
 
 async def add_foreign(world: World) -> None:
