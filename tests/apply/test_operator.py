@@ -6,7 +6,7 @@ import asyncio
 import re
 import shutil
 import stat
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,6 @@ from tests.support import access_attempts
 from tests.support.command import Ran, vstream
 from tests.support.night import with_night
 from tests.support.probe_lab import until
-from tests.support.shared_lab import own_lab
 from tests.support.topologies import begin_topology
 from vstream.apply.push_accounts import SignedAccounts
 from vstream.errors import NotReachableError
@@ -37,7 +36,7 @@ from vstream.render.pipeline import render_bundle
 pytestmark = pytest.mark.lab
 
 VERSIONS = with_night(["2.15.1"], ["2.12.8"])
-TOPOLOGY = (
+OWN_TOPOLOGY = (
     begin_topology("signed", west=1, east=1)
     + """\
 routing: accounts
@@ -50,7 +49,7 @@ streams:
   prices: {subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*}
 """
 )
-GROWN = TOPOLOGY.replace("east: {servers: 1}}", "east: {servers: 1}, north: {servers: 1}}").replace(
+GROWN = OWN_TOPOLOGY.replace("east: {servers: 1}}", "east: {servers: 1}, north: {servers: 1}}").replace(
     "  one:", "  two: {subjects: [two.>], canary: two._canary.*}\n  one:"
 )
 PATIENCE = 60.0
@@ -61,12 +60,6 @@ BEYOND = {
     "domains": ("$JS.API.STREAM.CREATE.x", "$JS.east.API.STREAM.PURGE.foo"),
 }
 """What no application may ask for."""
-
-
-@pytest.fixture
-def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    with own_lab(state, tmp_path, "signed", TOPOLOGY) as path:
-        yield path
 
 
 @asynccontextmanager
@@ -101,16 +94,16 @@ def run_recorded(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
 @pytest.mark.night
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.asyncio
-async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp_path: Path, version: str) -> None:
+async def test_accounts_are_pushed_and_kept_as_the_topology_says(own_file: Path, tmp_path: Path, version: str) -> None:
     runs: list[Ran] = []
     run = partial(run_recorded, said=runs)
-    run("lab", "up", file, "--server-version", version)
+    run("lab", "up", own_file, "--server-version", version)
     # What servers begin with is what is compared: nothing of it is to load.
     saved = tmp_path / "plan.json"
-    assert "to load" not in run("plan", file, "--output", saved).out
+    assert "to load" not in run("plan", own_file, "--output", saved).out
     run("apply", saved, "--yes")
-    run("plan", file, "--detailed-exitcode")
-    probed = run("probe", file, "--forms")
+    run("plan", own_file, "--detailed-exitcode")
+    probed = run("probe", own_file, "--forms")
     assert probed.out.count("✓ R_west/foo") == 1 + 12 + 4, probed.out
     another_mode_is_refused(tmp_path, run)
 
@@ -124,7 +117,7 @@ async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp
         js = connection.jetstream(timeout=PATIENCE)
         stop = asyncio.Event()
         publishing = asyncio.create_task(publish_until(stop, js))
-        await a_region_and_a_stream_join(file, run, version)
+        await a_region_and_a_stream_join(own_file, run, version)
         stop.set()
         acknowledged = await publishing
     async with client("north") as (connection, _):
@@ -132,9 +125,9 @@ async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp
         await js.publish("two.a", b"")
         await until(partial(lacking, js, acknowledged), within=90)
 
-    old = await what_somebody_else_pushed_is_taken_back(file, run, tmp_path)
-    run("keys", "rotate", "app", file, "--lab", "signed")
-    run("apply", file, "--yes")
+    old = await what_somebody_else_pushed_is_taken_back(own_file, run, tmp_path)
+    run("keys", "rotate", "app", own_file, "--lab", "signed")
+    run("apply", own_file, "--yes")
     with pytest.raises(NotReachableError, match=r"(?i)authorization"):
         async with connect(replace(list_client_endpoints("signed")["west"], creds=str(old)), "west"):
             pass
@@ -143,50 +136,50 @@ async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp
 
     # Tokens in configurations are older than what was pushed: servers that start again keep what they have.
     run("lab", "down", "signed")
-    run("lab", "up", file, "--server-version", version)
-    run("plan", file, "--detailed-exitcode")
+    run("lab", "up", own_file, "--server-version", version)
+    run("plan", own_file, "--detailed-exitcode")
     nothing_secret_is_anywhere([old.read_text(), saved.read_text()], runs)
 
 
 @pytest.mark.parametrize("routing", with_night(["domains"], ["regional", "mapped"]))
 def test_other_profiles_are_pushed_through_connect(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, routing: str
+    own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, routing: str
 ) -> None:
     """From the first apply on, vstream knows of these servers what it knows of real ones."""
     runs: list[Ran] = []
     run = partial(run_recorded, said=runs)
-    text = TOPOLOGY.replace("routing: accounts", f"routing: {routing}")
+    text = OWN_TOPOLOGY.replace("routing: accounts", f"routing: {routing}")
     if routing == "mapped":
         text = text.replace("roots: [v.>]\n", "")
     names = ["foo", "v.one", "prices"]
     if routing == "domains":
         names.remove("prices")
         text = "".join(line for line in text.splitlines(keepends=True) if "prices" not in line)
-    file.write_text(text)
-    run("lab", "up", file)
+    own_file.write_text(text)
+    run("lab", "up", own_file)
     monkeypatch.setenv("VSTREAM_KEYS", str(tmp_path / "keys"))
     shutil.copytree(keys.keyring("signed").directory, tmp_path / "keys" / "signed")
     section = connect_section(tmp_path / "keys" / "signed")
     if routing == "regional":
         swapped = {"west.creds": "east.creds", "east.creds": "west.creds"}
-        file.write_text(text + re.sub(r"\w+\.creds", lambda found: swapped[found[0]], section))
-        assert "is in account `APP_east`, not in `APP_west`" in run("apply", file, "--yes", code=3).err
+        own_file.write_text(text + re.sub(r"\w+\.creds", lambda found: swapped[found[0]], section))
+        assert "is in account `APP_east`, not in `APP_west`" in run("apply", own_file, "--yes", code=3).err
     if routing == "mapped":
-        file.write_text(text + re.sub(r", monitor: \[.*?\]", "", section))
-        unseen = run("apply", file, "--yes", code=3).out
+        own_file.write_text(text + re.sub(r", monitor: \[.*?\]", "", section))
+        unseen = run("apply", own_file, "--yes", code=3).out
         assert "Unknown: which accounts east-1, west-1 have loaded. No account was pushed." in unseen
-        assert "apply again" in run("apply", file, "--yes", code=3).out  # nothing is left but what nobody knows
-    file.write_text(text + section)
-    run("apply", file, "--yes")
+        assert "apply again" in run("apply", own_file, "--yes", code=3).out  # nothing is left but what nobody knows
+    own_file.write_text(text + section)
+    run("apply", own_file, "--yes")
     for region in ("west", "east"):
         asyncio.run(applications_use_virtual_streams_and_nothing_else(region, names, BEYOND[routing]))
     grown = text.replace("  one:", "  two: {subjects: [two.>], canary: two._canary.*}\n  one:")
-    file.write_text(grown + section)
+    own_file.write_text(grown + section)
     saved = tmp_path / "plan.json"
-    assert "to load" in run("plan", file, "--output", saved).out
+    assert "to load" in run("plan", own_file, "--output", saved).out
     run("apply", saved, "--yes")
-    run("probe", file)
-    old = asyncio.run(what_somebody_else_pushed_is_taken_back(file, run, tmp_path, grown))
+    run("probe", own_file)
+    old = asyncio.run(what_somebody_else_pushed_is_taken_back(own_file, run, tmp_path, grown))
     nothing_secret_is_anywhere([old.read_text(), saved.read_text()], runs)
 
 
@@ -221,7 +214,7 @@ async def applications_use_virtual_streams_and_nothing_else(
 def another_mode_is_refused(tmp_path: Path, run: partial[Ran]) -> None:
     """A plan of accounts in configurations would take the streams for those of an account before them."""
     file = tmp_path / "passwords.yaml"
-    file.write_text(TOPOLOGY.replace("security: {mode: operator}\n", ""))
+    file.write_text(OWN_TOPOLOGY.replace("security: {mode: operator}\n", ""))
     for command in ("plan", "apply", "doctor"):
         refused = run(command, file, code=3)
         assert "the servers are in operator mode" in refused.err

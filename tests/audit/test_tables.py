@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from tests.support.captures import make_manifest
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit import audit_tables
 from vstream.audit.extract import extract, plan_extraction
@@ -21,8 +22,8 @@ from vstream.audit.from_capture import extract_capture
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source.values import ABSENT, Access
 from vstream.capture.digest import digest, to_signed_int64
-from vstream.capture.records import CapturedServer, CapturedStream, Manifest, Sample, StoredRecord
-from vstream.capture.store import FORMAT, Capture, RecordWriter
+from vstream.capture.records import CapturedServer, CapturedStream, Sample, StoredRecord
+from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import NotReachableError, VstreamError
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role
@@ -208,17 +209,8 @@ def test_a_capture_has_the_same_tables(spark: SparkSession, filled_server: JetSt
     )
     samples.close()
     capture.write_manifest(
-        Manifest(
-            format=FORMAT,
-            vstream="1",
-            scenario="s",
-            seed=1,
-            started="2026-01-01T00:00:00Z",
+        make_manifest(
             wall=100,
-            backend="none",
-            regions=("west",),
-            models={"foo": "virtual"},
-            machine={},
             servers=(CapturedServer(name="west-1", region="west", cluster="west", version="2.15.1"),),
             streams=(
                 CapturedStream(name="foo-write-west", virtual="foo", region="west", role="write", messages=60),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vstream.capture.records import Manifest, OperationKind, OperationOutcome, OperationRecord, Sample
-from vstream.capture.store import FORMAT, Capture, RecordWriter
+from tests.support.captures import make_manifest
+from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord, Sample
+from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -32,21 +33,6 @@ def operation(number: int) -> OperationRecord:
     )
 
 
-def manifest() -> Manifest:
-    return Manifest(
-        format=FORMAT,
-        vstream="1",
-        scenario="walk",
-        seed=7,
-        started="2026-01-01T00:00:00Z",
-        wall=1,
-        backend="proxy",
-        regions=("west",),
-        models={"foo": "virtual"},
-        machine={"cpus": 2},
-    )
-
-
 def write_operations(directory: Path, number: int) -> Capture:
     capture = Capture(directory)
     with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
@@ -57,11 +43,11 @@ def write_operations(directory: Path, number: int) -> Capture:
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     capture = write_operations(tmp_path, 3)
-    capture.write_manifest(manifest())
+    capture.write_manifest(make_manifest())
     sample = Sample(at=1, region="west", control_plane=None, error="no", sourced={"a": {"b": 4}})
     with closing(RecordWriter(tmp_path / "samples.jsonl", Sample)) as samples:
         samples.write(sample)
-    assert capture.manifest() == manifest()
+    assert capture.manifest() == make_manifest()
     assert list(capture.operations()) == [operation(number) for number in range(3)]
     assert list(capture.samples()) == [sample]
     assert list(capture.deliveries()) == []
@@ -166,9 +152,9 @@ def test_a_directory_of_a_capture_is_no_link_either(tmp_path: Path) -> None:
 
 
 def test_a_capture_may_itself_be_reached_by_a_link(tmp_path: Path) -> None:
-    Capture(tmp_path / "capture").write_manifest(manifest())
+    Capture(tmp_path / "capture").write_manifest(make_manifest())
     (tmp_path / "latest").symlink_to("capture")
-    assert Capture(tmp_path / "latest").manifest() == manifest()
+    assert Capture(tmp_path / "latest").manifest() == make_manifest()
 
 
 def test_lines_are_read_whole_wherever_a_chunk_ends(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,7 +14,7 @@ import pytest
 
 from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish, require_success, says
 from tests.support.command import vstream
-from tests.support.labs import eventually, pids, states
+from tests.support.labs import eventually, give_pid_away, pids, states
 from vstream.chaos import journal
 from vstream.chaos.faults.restart import Restart
 from vstream.chaos.journal import Journal
@@ -124,15 +123,7 @@ def test_what_the_lab_did_not_start_is_never_signalled(file: Path) -> None:
     assert record is not None
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        server_records.write(
-            directory,
-            replace(
-                record,
-                state=server_records.RUNNING,
-                pid=stranger.pid,
-                create_time=psutil.Process(stranger.pid).create_time(),
-            ),
-        )
+        give_pid_away(directory, record, stranger)
         for command in ("kill-server", "pause"):
             refused = chaos(file, command, "west-1")
             assert refused.code == 3

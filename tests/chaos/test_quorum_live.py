@@ -20,6 +20,7 @@ from tests.support.chaos_lab import (
     LAB,
     REGIONS,
     chaos,
+    left_whole,
     open_faults,
     publish,
     read_stored,
@@ -46,9 +47,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def file(large: Path) -> Iterator[Path]:
     """The topology of a lab that is whole, and that is left whole whatever the test did."""
-    yield large
-    vstream("chaos", "heal", "--lab", LAB)
-    assert set(states(LAB).values()) == {"running"}
+    with left_whole():
+        yield large
 
 
 async def leader(stream: str) -> str:

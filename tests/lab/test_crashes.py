@@ -8,14 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.support.lab_bundle import render, topology
-from tests.support.labs import eventually, ignore_progress, pids, processes_in, states
+from tests.support.labs import eventually, give_pid_away, ignore_progress, pids, processes_in, states
 from tests.support.night import with_night
 from tests.support.paths import ROOT
 from vstream.cli.exit_codes import INTERRUPTED
@@ -152,15 +150,7 @@ async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(b
     assert record is not None
     await lab.down("a")
     stranger = _stranger()
-    server_records.write(
-        directory,
-        replace(
-            record,
-            state=server_records.RUNNING,
-            pid=stranger.pid,
-            create_time=psutil.Process(stranger.pid).create_time(),
-        ),
-    )
+    give_pid_away(directory, record, stranger)
     server = NatsServer(directory, "r0-0")
     assert states("a") == {"r0-0": "crashed"}
     assert not server.signal(signal.SIGKILL)

@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from nats.js.api import ConsumerConfig
 
 from tests.support.command import Ran, check_output, vstream
+from tests.support.labs import fetch_acknowledged
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import NotReachableError
 from vstream.health.live.consumer_sync import ConsumerSync
@@ -66,21 +67,11 @@ async def run_json(*arguments: str | Path) -> dict[str, Any]:
     return document
 
 
-async def fetch_acknowledged(region: str, durable: str, number: int) -> list[str]:
+async def take(region: str, durable: str, number: int) -> list[str]:
     """What an unmodified client gets that knows the virtual names only, and acknowledges."""
     async with client_in(region) as client:
         bound = await client.jetstream(timeout=60).pull_subscribe_bind(durable=durable, stream="orders")
-        result: list[str] = []
-        async with asyncio.timeout(60):
-            while len(result) < number:
-                try:
-                    batch = await bound.fetch(number - len(result), timeout=1)
-                except TimeoutError:
-                    continue
-                for message in batch:
-                    await message.ack_sync()
-                    result.append(message.subject)
-        return result
+        return [message.subject for message in await fetch_acknowledged(bound, number)]
 
 
 async def test_consumers_from_their_first_apply_to_another_region(state: Path, tmp_path: Path) -> None:
@@ -97,8 +88,8 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
         for subject in (*ORDERS, "orders.other"):
             await client.jetstream(timeout=60).publish(subject, b"")
     for region in REGIONS:
-        assert await fetch_acknowledged(region, "billing", 5) == ORDERS
-    assert await fetch_acknowledged("east", "audit", 2) == ORDERS[:2]
+        assert await take(region, "billing", 5) == ORDERS
+    assert await take("east", "audit", 2) == ORDERS[:2]
 
     seen = {
         (consumer["name"], consumer["region"]): consumer

@@ -7,12 +7,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import check_output, environment
+from tests.support.command import check_output, start_vstream
 from tests.support.labs import eventually, processes_in
 from tests.support.topologies import begin_topology
 from vstream.lab.status import list_lab_names
@@ -39,15 +38,7 @@ def exploring(directory: Path) -> subprocess.Popen[str]:
         "--output",
         "explored",
     ]
-    return subprocess.Popen(
-        [sys.executable, "-m", "vstream", "scenario", *arguments],
-        cwd=directory,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return start_vstream("scenario", *arguments, cwd=directory)
 
 
 async def test_a_random_scenario_is_run_and_judged(state: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.command import environment
+from tests.support.command import start_vstream
 from tests.support.labs import eventually, processes_in
 from tests.support.night import with_night
 from tests.support.scenario_runs import (
@@ -144,15 +143,8 @@ def long_run(tmp_path: Path) -> Iterator[StartRun]:
     def start(steps: str = "") -> subprocess.Popen[str]:
         indented = "".join(f"  {line}\n" for line in TOPOLOGY.splitlines())
         (tmp_path / "long.yaml").write_text(FILE.format(topology=indented, steps=steps))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "vstream", "scenario", "run", "long.yaml", "--output", "capture"],
-            cwd=tmp_path,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        arguments = ("scenario", "run", "long.yaml", "--output", "capture")
+        process = start_vstream(*arguments, cwd=tmp_path, stderr=subprocess.STDOUT)
         started.append(process)
         return process
 

@@ -17,6 +17,7 @@ import nats
 from nats.js.client import JetStreamContext
 
 from tests.support.command import environment, vstream
+from tests.support.labs import fetch_acknowledged
 from tests.support.publish_load import Load, compare, identities, under_load
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
@@ -187,22 +188,12 @@ async def take(region: str, number: int, *, stream: str = "foo") -> list[str]:
     """The next *number* messages of the durable `reader`, each acknowledged."""
     endpoint = list_endpoints(NAME)[region]
     client = await nats.connect(list(endpoint.urls), **make_connection_options(endpoint, region), connect_timeout=30)
-    result: list[str] = []
     try:
         context: JetStreamContext = client.jetstream(timeout=60)
         reader = await context.pull_subscribe_bind(durable="reader", stream=f"{stream}-read-{region}")
-        async with asyncio.timeout(60):
-            while len(result) < number:
-                try:
-                    messages = await reader.fetch(number - len(result), timeout=1)
-                except TimeoutError:
-                    continue
-                for message in messages:
-                    await message.ack_sync()
-                    result.append(message.data.decode())
+        return [message.data.decode() for message in await fetch_acknowledged(reader, number)]
     finally:
         await client.close()
-    return result
 
 
 async def backed_up(file: Path, directory: Path, rate: float, *, killed: Sequence[float] = ()) -> Load:

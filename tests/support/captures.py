@@ -121,6 +121,23 @@ class Shape:
     """Whether it says what is mirrored, which captures did not always."""
 
 
+def make_manifest(**fields: Any) -> Manifest:
+    """Of a run in one region, but for what *fields* say."""
+    plain = {
+        "format": FORMAT,
+        "vstream": "0",
+        "scenario": "synthetic",
+        "seed": 1,
+        "started": "2026-01-01T00:00:00Z",
+        "wall": WALL,
+        "backend": "proxy",
+        "regions": ("west",),
+        "models": {"foo": "virtual"},
+        "machine": {"cpus": 2},
+    }
+    return Manifest(**{**plain, **fields})
+
+
 def clean(shape: Shape | None = None) -> History:
     """A history in which nothing is wrong."""
     shape = shape or Shape()
@@ -128,14 +145,8 @@ def clean(shape: Shape | None = None) -> History:
     regions = tuple(shape.regions)
     end = shape.messages * SECOND // shape.rate
     history = History(
-        manifest=Manifest(
-            format=FORMAT,
-            vstream="0",
-            scenario="synthetic",
+        manifest=make_manifest(
             seed=shape.seed,
-            started="2026-01-01T00:00:00Z",
-            wall=WALL,
-            backend="proxy",
             regions=regions,
             models={"foo": shape.model},
             machine={"cpus": 2, "load": 0.5},

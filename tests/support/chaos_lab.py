@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import Ran, environment, vstream
-from tests.support.labs import end_all_in
+from tests.support.command import Ran, start_vstream, vstream
+from tests.support.labs import end_all_in, states
 from tests.support.topologies import begin_topology
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, Reply, connect
@@ -49,6 +48,14 @@ def running_lab(directory: Path, servers: int, *options: str) -> Iterator[Path]:
     assert left == []
 
 
+@contextmanager
+def left_whole() -> Iterator[None]:
+    """What is broken in the lab meanwhile is healed afterwards, and all servers run then."""
+    yield
+    vstream("chaos", "heal", "--lab", LAB)
+    assert set(states(LAB).values()) == {"running"}
+
+
 def chaos(file: Path, *arguments: str) -> Ran:
     """`vstream chaos` on the lab of the topology *file*."""
     return vstream("chaos", *_about(file, arguments))
@@ -74,13 +81,8 @@ def open_faults(file: Path) -> list[dict[str, Any]]:
 @contextmanager
 def background(file: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """`vstream chaos` in a process that the test can end as it likes."""
-    started = subprocess.Popen(
-        [sys.executable, "-m", "vstream", "chaos", *_about(file, arguments)],
-        env=environment({"PYTHONUNBUFFERED": "1"}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    unbuffered = {"PYTHONUNBUFFERED": "1"}
+    started = start_vstream("chaos", *_about(file, arguments), variables=unbuffered, stderr=subprocess.STDOUT)
     try:
         yield started
     finally:

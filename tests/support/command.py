@@ -78,6 +78,24 @@ def vstream(
     return ran
 
 
+def start_vstream(
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    stderr: int = subprocess.PIPE,
+) -> subprocess.Popen[str]:
+    """Start `vstream` in a process group of its own. Who has started it reads what it says, and ends it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "vstream", *arguments],
+        cwd=cwd,
+        env=environment(variables),
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+    )
+
+
 def run_unchecked(
     *arguments: str | Path,
     cwd: Path | None = None,

@@ -9,11 +9,11 @@ import pytest
 import pytest_asyncio
 
 from tests.support import probe_lab
-from tests.support.chaos_lab import LAB, running_lab
-from tests.support.command import vstream
-from tests.support.labs import end_all_in, states
-from tests.support.shared_lab import renew, shared_lab
+from tests.support.chaos_lab import running_lab
+from tests.support.labs import end_all_in
+from tests.support.shared_lab import own_lab, renew, shared_lab
 from vstream.lab import binaries
+from vstream.lint.parse_topology import parse_topology
 
 
 @pytest.fixture
@@ -57,16 +57,16 @@ def shared_file(request: pytest.FixtureRequest, module_lab: Path) -> Path:
     return module_lab
 
 
+@pytest.fixture
+def own_file(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> Iterator[Path]:
+    """The topology that a module calls `OWN_TOPOLOGY`, in a file that is called as its lab. The test starts it."""
+    text = request.module.OWN_TOPOLOGY
+    with own_lab(state, tmp_path, parse_topology(text.encode(), "own.yaml").require().name, text) as file:
+        yield file
+
+
 @pytest.fixture(scope="module")
 def small_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The topology of a lab of one server in each of three regions, for faults to be tried on."""
     with running_lab(tmp_path_factory.mktemp("chaos"), 1) as file:
         yield file
-
-
-@pytest.fixture
-def healed_file(small_lab: Path) -> Iterator[Path]:
-    """The topology of `small_lab`. What a test breaks in it is healed afterwards, and all servers run then."""
-    yield small_lab
-    vstream("chaos", "heal", "--lab", LAB)
-    assert set(states(LAB).values()) == {"running"}

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import nats
 import psutil
 from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
 
 from vstream.jetstream.endpoints import make_connection_options
+from vstream.lab import server_records
 from vstream.lab.readiness import ReadinessProgress
+from vstream.lab.server_records import ServerRecord
+from vstream.lab.state import LabDirectory
 from vstream.lab.status import list_endpoints, read_lab_status
 
 
@@ -38,6 +45,12 @@ def end_all_in(directory: Path) -> list[str]:
             process.kill()
     psutil.wait_procs(left, timeout=60)
     return running
+
+
+def give_pid_away(directory: LabDirectory, record: ServerRecord, process: subprocess.Popen[bytes]) -> None:
+    """Say in *record* that its server is *process*, as after the id of one that has ended was given to another."""
+    created = psutil.Process(process.pid).create_time()
+    server_records.write(directory, replace(record, state=server_records.RUNNING, pid=process.pid, create_time=created))
 
 
 def ignore_progress(_: ReadinessProgress) -> None:
@@ -73,6 +86,21 @@ async def watch_entries(bucket: KeyValue, keys: str, number: int) -> list[KeyVal
             entries.append(entry)
     await watcher.stop()
     return entries
+
+
+async def fetch_acknowledged(reader: JetStreamContext.PullSubscription, number: int) -> list[Msg]:
+    """The next *number* messages, each acknowledged."""
+    result: list[Msg] = []
+    async with asyncio.timeout(60):
+        while len(result) < number:
+            try:
+                messages = await reader.fetch(number - len(result), timeout=1)
+            except TimeoutError:
+                continue
+            for message in messages:
+                await message.ack_sync()
+                result.append(message)
+    return result
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tests.support.command import vstream
+from tests.support.command import Ran, vstream
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.schema import STREAMS
 from vstream.lab.status import list_addresses, list_endpoints
@@ -14,9 +14,22 @@ from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import AUDIT_USER
 
 
-def check_import_is_refused(name: str, routing: str, target: Path) -> None:
-    """Only `routing: mapped` can be imported: lab *name* is said to be laid out by vstream, and *target* is not written."""
-    written = vstream("init", target, "--lab", name)
+def check_apply_makes_everything(file: Path) -> tuple[Ran, Ran]:
+    """What `apply` says in a lab with nothing in it, and `plan` after it: that there is nothing to do. Neither state can be imported."""
+    routing = parse_topology(file.read_bytes(), file.name).require().routing.value
+    check_import_is_refused(file, routing)
+    applied = vstream("apply", file, "--yes")
+    assert applied.code == 0, applied.out + applied.err
+    check_import_is_refused(file, routing)
+    planned = vstream("plan", file, "--detailed-exitcode")
+    assert planned.code == 0, planned.out
+    return applied, planned
+
+
+def check_import_is_refused(file: Path, routing: str) -> None:
+    """Only `routing: mapped` can be imported: the lab that is called as *file* is said to be laid out by vstream."""
+    target = file.with_name("found.yaml")
+    written = vstream("init", target, "--lab", file.stem)
     assert written.code == 1, written.out + written.err
     assert f"`routing: {routing}`" in written.err
     assert "which cannot be imported" in written.err

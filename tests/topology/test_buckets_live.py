@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from nats.aio.client import Client
 from tests.support.command import vstream
 from tests.support.core_subscribers import everybody_hears_everything_once
 from tests.support.probe_lab import until
-from tests.support.shared_lab import own_lab
 from vstream.lab.status import list_endpoints
 
 pytestmark = pytest.mark.lab
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.lab
 REGIONS = ("west", "central", "east")
 MODELS = ("virtual", "ordered", "stretch", "homed")
 LAB = "buckets"
-TOPOLOGY = """\
+OWN_TOPOLOGY = """\
 version: 1
 name: buckets
 server_version: "2.12"
@@ -58,12 +57,6 @@ LARGE = 300_000
 """Bytes: more than one chunk."""
 
 
-@pytest.fixture
-def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    with own_lab(state, tmp_path, LAB, TOPOLOGY) as path:
-        yield path
-
-
 @asynccontextmanager
 async def clients(user: str) -> AsyncIterator[dict[str, Client]]:
     """One in each region, as the library is."""
@@ -87,11 +80,11 @@ async def clients(user: str) -> AsyncIterator[dict[str, Client]]:
 
 
 @pytest.mark.asyncio
-async def test_unmodified_clients_use_buckets_counters_and_subscriptions_in_every_model(file: Path) -> None:
-    for command in (("lab", "up", file, "--server-version", "2.15.1"), ("apply", file, "--yes")):
+async def test_unmodified_clients_use_buckets_counters_and_subscriptions_in_every_model(own_file: Path) -> None:
+    for command in (("lab", "up", own_file, "--server-version", "2.15.1"), ("apply", own_file, "--yes")):
         ran = vstream(*command, timeout=300)
         assert ran.code == 0, ran.out + ran.err
-    planned = vstream("plan", file, "--detailed-exitcode")
+    planned = vstream("plan", own_file, "--detailed-exitcode")
     assert planned.code == 0, planned.out
     async with clients("app") as app, clients("vstream") as operators:
         for model in MODELS:
@@ -101,7 +94,7 @@ async def test_unmodified_clients_use_buckets_counters_and_subscriptions_in_ever
         for stream in ("vhits", "ohits", "shits", "hhits"):
             await counters_add_up(app, stream)
         await nothing_but_buckets_is_purged(app["west"])
-    probed = vstream("probe", file)
+    probed = vstream("probe", own_file)
     assert probed.code == 0, probed.out
 
 

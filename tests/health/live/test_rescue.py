@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.chaos_lab import require_success
-from tests.support.command import Ran, environment, vstream
+from tests.support.command import Ran, start_vstream, vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, identities, under_load
 from tests.support.shared_lab import shared_lab
@@ -88,13 +87,8 @@ def wait_for(code: int, text: str, *arguments: str | Path) -> dict[str, Any]:
 
 def kill_after(file: Path, text: str) -> None:
     """Run it with `--yes`, and kill it as soon as it has said *text*, if the run before was not done before it was killed."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vstream", "repair", "meta", str(file), "--yes"],
-        env=environment({"PYTHONUNBUFFERED": "1"}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    unbuffered = {"PYTHONUNBUFFERED": "1"}
+    process = start_vstream("repair", "meta", file, "--yes", variables=unbuffered, stderr=subprocess.STDOUT)
     assert process.stdout is not None
     lines = []
     for line in process.stdout:

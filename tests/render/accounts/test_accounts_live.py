@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from tests.support.command import vstream
 from tests.support.night import with_night
 from tests.support.outages import goes_on_alone
 from tests.support.probe_lab import until
-from tests.support.profile_checks import check_import_is_refused
-from tests.support.shared_lab import own_lab
+from tests.support.profile_checks import check_apply_makes_everything
 from tests.support.topologies import begin_topology
 from vstream.lab.state import lab_directory
 
@@ -29,7 +27,7 @@ pytestmark = pytest.mark.lab
 
 VERSIONS = with_night(["2.15.1"], ["2.12.8"])
 REGIONS = ("west", "central", "east")
-TOPOLOGY = (
+OWN_TOPOLOGY = (
     begin_topology("accounts", west=1, central=1, east=1)
     + """\
 routing: accounts
@@ -50,12 +48,6 @@ MESSAGES = 40
 PATIENCE = 60.0
 
 
-@pytest.fixture
-def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    with own_lab(state, tmp_path, "accounts", TOPOLOGY) as path:
-        yield path
-
-
 client = partial(labs.client, "accounts")
 
 
@@ -67,22 +59,17 @@ async def ill(file: Path) -> str | None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.asyncio
 async def test_unmodified_clients_use_virtual_streams_and_reach_nothing_else(
-    file: Path, tmp_path: Path, version: str
+    own_file: Path, tmp_path: Path, version: str
 ) -> None:
-    up = vstream("lab", "up", file, "--server-version", version)
+    up = vstream("lab", "up", own_file, "--server-version", version)
     assert up.code == 0, up.err
-    check_import_is_refused("accounts", "accounts", tmp_path / "found.yaml")
-    applied = vstream("apply", file, "--yes")
-    assert applied.code == 0, applied.out + applied.err
-    check_import_is_refused("accounts", "accounts", tmp_path / "found.yaml")
-    planned = vstream("plan", file, "--detailed-exitcode")
-    assert planned.code == 0, planned.out
-    drift = vstream("plan", "--drift", file)
+    applied, planned = check_apply_makes_everything(own_file)
+    drift = vstream("plan", "--drift", own_file)
     assert drift.code == 0, drift.out + drift.err
     # Catalogs are streams as well.
     made = next(line for line in applied.out.splitlines() if line.startswith("Applied: ")).split()[1]
     assert f"NO DRIFT: {made} streams and the rules of" in drift.out
-    probed = vstream("probe", file, "--forms")
+    probed = vstream("probe", own_file, "--forms")
     assert probed.code == 0, probed.out + probed.err
     # STREAM.INFO, and the forms and pulls that find a message.
     assert probed.out.count("✓ R_west/foo") == 1 + 12 + 4, probed.out
@@ -104,14 +91,14 @@ async def test_unmodified_clients_use_virtual_streams_and_reach_nothing_else(
 
     await access_attempts.the_rest_is_permitted("accounts", "west", access_attempts.in_accounts("west", REGIONS))
     # Streams that are at home elsewhere are reached by the name that they have there, too.
-    await until(partial(ill, file), within=90, pause=1)
-    the_profile_stays(file)
-    await goes_on_alone("accounts", file, "west", "foo.west.alone")
+    await until(partial(ill, own_file), within=90, pause=1)
+    the_profile_stays(own_file)
+    await goes_on_alone("accounts", own_file, "west", "foo.west.alone")
 
 
 def the_profile_stays(file: Path) -> None:
     """A live topology in another profile is blocked, and nothing is planned."""
-    file.write_text(TOPOLOGY.replace("routing: accounts\nroots: [v.>]\n", ""))
+    file.write_text(OWN_TOPOLOGY.replace("routing: accounts\nroots: [v.>]\n", ""))
     moved = vstream("plan", file, "--format", "json")
     assert moved.code == 1
     plan = moved.json()
@@ -120,7 +107,7 @@ def the_profile_stays(file: Path) -> None:
     assert {blocker["reason"] for blocker in plan["blocked"]} == {
         "it was made with `routing: accounts`, the topology says `mapped`"
     }
-    file.write_text(TOPOLOGY)
+    file.write_text(OWN_TOPOLOGY)
 
 
 def nobody_else_reads_the_passwords() -> list[str]:

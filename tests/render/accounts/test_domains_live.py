@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,14 +15,13 @@ from tests.support import access_attempts, labs
 from tests.support.command import vstream
 from tests.support.core_subscribers import everybody_hears_everything_once
 from tests.support.probe_lab import until
-from tests.support.profile_checks import check_audit_reads_everything, check_import_is_refused
-from tests.support.shared_lab import own_lab
+from tests.support.profile_checks import check_apply_makes_everything, check_audit_reads_everything
 from tests.support.topologies import begin_topology
 
 pytestmark = pytest.mark.lab
 
 REGIONS = ("west", "central", "east")
-TOPOLOGY = (
+OWN_TOPOLOGY = (
     begin_topology("domains", west=1, central=1, east=1)
     + """\
 routing: domains
@@ -43,28 +41,17 @@ BACK = 120.0
 """Seconds for what was written during an outage: a source is asked for again after two minutes at the latest."""
 
 
-@pytest.fixture
-def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    with own_lab(state, tmp_path, "domains", TOPOLOGY) as path:
-        yield path
-
-
 client = partial(labs.client, "domains")
 
 
 @pytest.mark.asyncio
 async def test_unmodified_clients_use_virtual_streams_also_where_their_region_is_alone(
-    file: Path, tmp_path: Path
+    own_file: Path, tmp_path: Path
 ) -> None:
-    up = vstream("lab", "up", file)
+    up = vstream("lab", "up", own_file)
     assert up.code == 0, up.err
-    check_import_is_refused("domains", "domains", tmp_path / "found.yaml")
-    applied = vstream("apply", file, "--yes")
-    assert applied.code == 0, applied.out + applied.err
-    check_import_is_refused("domains", "domains", tmp_path / "found.yaml")
-    planned = vstream("plan", file, "--detailed-exitcode")
-    assert planned.code == 0, planned.out
-    probed = vstream("probe", file)
+    check_apply_makes_everything(own_file)
+    probed = vstream("probe", own_file)
     assert probed.code == 0, probed.out + probed.err
 
     for region in REGIONS:
@@ -75,14 +62,14 @@ async def test_unmodified_clients_use_virtual_streams_also_where_their_region_is
             js = connection.jetstream(timeout=PATIENCE)
             await until(partial(lacking, js, foo=3 * MESSAGES, one=3, KV_settings=3))
             await reads_everything(js, region)
-    await asyncio.to_thread(check_audit_reads_everything, "domains", file, tmp_path)
+    await asyncio.to_thread(check_audit_reads_everything, "domains", own_file, tmp_path)
     await a_region_answers_for_itself_alone()
     await acknowledgements_stay_at_home()
     async with client("west") as west, client("central") as central, client("east") as east:
         await everybody_hears_everything_once({"west": west, "central": central, "east": east}, "v.news")
 
     for region in ("central", "east"):
-        assert vstream("chaos", "kill-region", region, "-t", file, "--yes-really").code == 0
+        assert vstream("chaos", "kill-region", region, "-t", own_file, "--yes-really").code == 0
     async with client("west") as connection:
         js = connection.jetstream(timeout=PATIENCE)
         await publishes(js, "west", "alone")
@@ -101,7 +88,7 @@ async def test_unmodified_clients_use_virtual_streams_also_where_their_region_is
                 for origin, when in (*((region, "first") for region in REGIONS), ("west", "alone"))
                 for n in range(MESSAGES)
             }
-    planned = vstream("plan", file, "--detailed-exitcode")
+    planned = vstream("plan", own_file, "--detailed-exitcode")
     assert planned.code == 0, planned.out
     await access_attempts.the_rest_is_permitted("domains", "west", access_attempts.in_domains("west", REGIONS))
 
