@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import chaos, require_success
-from tests.support.command import vstream
+from tests.support.chaos_lab import chaos
+from tests.support.command import require_success, vstream
 from tests.support.probe_lab import until
 from tests.support.shared_lab import shared_lab
 from tests.support.topologies import begin_topology

@@ -7,15 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.chaos_lab import (
-    LAB,
-    chaos,
-    kill_once_it_says,
-    open_faults,
-    publish,
-    read_stored,
-    require_success,
-)
+from tests.support.chaos_lab import LAB, chaos, kill_once_it_says, open_faults, publish, read_stored
+from tests.support.command import require_success
 from tests.support.labs import pids, states
 from vstream.chaos.faults import disk_full
 from vstream.lab.links import control

@@ -124,7 +124,7 @@ def test_every_fault_is_injected_by_a_test_on_servers(declared: FaultType) -> No
     files = [*(ROOT / "tests").rglob("*live*.py"), *(ROOT / "tests" / "support").glob("*.py")]
     files += (ROOT / "scenarios").glob("*.yaml")
     # Of a command that must succeed, or as a step: a refusal or a word in a sentence injects nothing.
-    commands = r"(?:require_success|background|to_thread|broken\.chaos)\(.*"
+    commands = r"(?:require_success|background|kill_once_it_says|to_thread|broken\.chaos)\(.*"
     injected = re.compile(rf'{commands}"{declared.name}[" ]|^[^#`"]*(?<![\w-]){declared.name}: ', re.MULTILINE)
     is_tried = any(injected.search(file.read_text(encoding="utf-8")) for file in files)
     assert is_tried, f"inject `{declared.name}` in a live test"

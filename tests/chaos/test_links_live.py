@@ -17,11 +17,10 @@ from tests.support.chaos_lab import (
     kill_once_it_says,
     open_faults,
     publish,
-    require_success,
     running_lab,
     says,
 )
-from tests.support.command import vstream
+from tests.support.command import require_success, vstream
 from vstream.lab.links import control
 from vstream.lab.links.state import Pair
 from vstream.lab.status import is_running

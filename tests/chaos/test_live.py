@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish, require_success, says
-from tests.support.command import vstream
+from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish, says
+from tests.support.command import require_success, vstream
 from tests.support.labs import eventually, give_pid_away, pids, states
 from vstream.chaos import journal
 from vstream.chaos.faults.restart import Restart

@@ -8,16 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import (
-    LAB,
-    background,
-    chaos,
-    open_faults,
-    publish,
-    read_stored,
-    require_success,
-    wait_until_copied,
-)
+from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish, read_stored, wait_until_copied
+from tests.support.command import require_success
 from tests.support.labs import pids, states
 from vstream.jetstream.connection import connect
 from vstream.lab.state import lab_directory

@@ -24,11 +24,10 @@ from tests.support.chaos_lab import (
     open_faults,
     publish,
     read_stored,
-    require_success,
     running_lab,
     until_stored,
 )
-from tests.support.command import environment, vstream
+from tests.support.command import environment, require_success, vstream
 from tests.support.labs import pids, states
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, open_connection

@@ -7,17 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import (
-    LAB,
-    chaos,
-    open_faults,
-    publish,
-    read_stored,
-    require_success,
-    running_lab,
-    until_stored,
-)
-from tests.support.command import vstream
+from tests.support.chaos_lab import LAB, chaos, open_faults, publish, read_stored, running_lab, until_stored
+from tests.support.command import require_success, vstream
 from tests.support.labs import pids
 from vstream.jetstream import monitoring
 from vstream.lab.status import list_endpoints

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import require_success
-from tests.support.command import check_output, vstream
+from tests.support.command import check_output, require_success, vstream
 from tests.support.shared_lab import shared_lab
 from vstream.health.redact import REDACTED, redact
 from vstream.jetstream import monitoring

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import require_success
-from tests.support.command import environment, vstream
+from tests.support.command import environment, require_success, vstream
 from tests.support.paths import ROOT
 from tests.support.shared_lab import shared_lab
 from vstream.errors import VstreamError

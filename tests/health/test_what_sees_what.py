@@ -31,8 +31,7 @@ from tests.support.broken_labs import (
     unfinished_restore,
     wrong_login,
 )
-from tests.support.chaos_lab import require_success
-from tests.support.command import vstream
+from tests.support.command import require_success, vstream
 from tests.support.golden import Golden
 from tests.support.night import IS_NIGHT
 from tests.support.paths import ROOT

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import require_success
-from tests.support.command import vstream
+from tests.support.command import require_success, vstream
 from tests.support.night import with_night
 from tests.support.shared_lab import shared_lab
 from tests.support.single_server import SingleServer

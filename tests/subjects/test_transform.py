@@ -111,28 +111,26 @@ def test_lone_surrogates_do_no_harm() -> None:
     assert apply_transform("*", "{{splitFromLeft(1,1)}}", "a\ud800") == "a.\ufffd"
 
 
+REFUSED = {
+    "invalid subject": [("foo", "bar.*"), ("foo.*", "bar.*"), ("foo.>", "bar"), ("foo", "bar.>"), ("foo..x", "bar")],
+    "… invalid transform": [("foo", "bar..x"), ("foo", "bar.a b")],
+    "… invalid transform in x": [("foo.>", "bar.>.x")],
+    "… wildcard index out of range in $2: [2]": [("foo.*", "b.$2")],
+    "… wildcard index out of range in {{wildcard(2)}}: [2]": [("foo.*", "b.{{wildcard(2)}}")],
+    "… wildcard index out of range in {{wildcard(1)}}": [("foo", "b.{{wildcard(1)}}")],
+    "… wildcard index out of range in {{Left(2,1)}}: [2]": [("foo.*", "b.{{Left(2,1)}}")],
+    "… unknown function in {{nope(1)}}": [("foo.*", "b.{{nope(1)}}")],
+    "… unknown function in {{WILDCARD(1)}}": [("foo.*", "b.{{WILDCARD(1)}}")],
+    "… unknown function in {{split_from_left(1,1)}}": [("foo.*", "b.{{split_from_left(1,1)}}")],
+}
+"""Sources and destinations by how they are refused. `…` is what most of that begins with."""
+
+
 @pytest.mark.parametrize(
     ("source", "destination", "wording"),
-    [
-        ("foo", "bar.*", "invalid subject"),
-        ("foo.*", "bar.*", "invalid subject"),
-        ("foo.>", "bar", "invalid subject"),
-        ("foo", "bar.>", "invalid subject"),
-        ("foo..x", "bar", "invalid subject"),
-        ("foo", "bar..x", "… invalid transform"),
-        ("foo.>", "bar.>.x", "… invalid transform in x"),
-        ("foo", "bar.a b", "… invalid transform"),
-        ("foo.*", "b.$2", "… wildcard index out of range in $2: [2]"),
-        ("foo.*", "b.{{wildcard(2)}}", "… wildcard index out of range in {{wildcard(2)}}: [2]"),
-        ("foo", "b.{{wildcard(1)}}", "… wildcard index out of range in {{wildcard(1)}}"),
-        ("foo.*", "b.{{nope(1)}}", "… unknown function in {{nope(1)}}"),
-        ("foo.*", "b.{{WILDCARD(1)}}", "… unknown function in {{WILDCARD(1)}}"),
-        ("foo.*", "b.{{split_from_left(1,1)}}", "… unknown function in {{split_from_left(1,1)}}"),
-        ("foo.*", "b.{{Left(2,1)}}", "… wildcard index out of range in {{Left(2,1)}}: [2]"),
-    ],
+    [(*transform, wording) for wording, transforms in REFUSED.items() for transform in transforms],
 )
 def test_a_refused_transform_has_the_wording_of_the_server(source: str, destination: str, wording: str) -> None:
-    """`…` stands for what most begin with."""
     assert wording.replace("…", "invalid mapping destination:") == read_refusal(source, destination)
 
 

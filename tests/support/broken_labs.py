@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.chaos_lab import background, require_success, wait_until_copied
-from tests.support.command import Ran, vstream
+from tests.support.chaos_lab import background, wait_until_copied
+from tests.support.command import Ran, require_success, vstream
 from tests.support.labs import processes_in
 from tests.support.ports import free_port
 from vstream.errors import VstreamError

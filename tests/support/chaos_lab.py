@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import Ran, start_vstream, vstream
-from tests.support.labs import end_all_in, states
+from tests.support.command import Ran, require_success, start_vstream, vstream
+from tests.support.labs import states
+from tests.support.shared_lab import shared_lab
 from tests.support.topologies import begin_topology
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, Reply, connect
@@ -33,19 +34,9 @@ def topology(servers: int) -> str:
 @contextmanager
 def running_lab(directory: Path, servers: int, *options: str) -> Iterator[Path]:
     """A running lab with its streams, started with *options*, in a state directory of its own that nothing runs in afterwards: its topology."""
-    state = directory / "state"
-    file = directory / "topology.yaml"
-    file.write_text(topology(servers))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VSTREAM_STATE_DIR", str(state))
-        try:
-            require_success(vstream("lab", "up", file, *options))
-            require_success(vstream("apply", file, "--yes"))
-            yield file
-        finally:
-            vstream("lab", "down", LAB, "--purge")
-            left = end_all_in(state)
-    assert left == []
+    with shared_lab(directory, topology(servers), *options) as file:
+        require_success(vstream("apply", file, "--yes"))
+        yield file
 
 
 @contextmanager
@@ -66,11 +57,6 @@ def _about(file: Path, arguments: Sequence[str]) -> Sequence[str]:
     if arguments[0] in {"status", "heal", "resume"} or "--topology" in arguments:
         return arguments
     return (*arguments, "--topology", str(file))
-
-
-def require_success(ran: Ran) -> Ran:
-    assert ran.code == 0, ran.err
-    return ran
 
 
 def open_faults(file: Path) -> list[dict[str, Any]]:

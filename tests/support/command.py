@@ -78,6 +78,11 @@ def vstream(
     return ran
 
 
+def require_success(ran: Ran) -> Ran:
+    assert ran.code == 0, ran.out + ran.err
+    return ran
+
+
 def start_vstream(
     *arguments: str | Path,
     cwd: Path | None = None,

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import require_success
-from tests.support.command import vstream
+from tests.support.command import require_success, vstream
 from tests.support.labs import end_all_in, processes_in
 from tests.support.probe_lab import until
 from vstream.apply.mappings import LabMappings

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.command import vstream
-from tests.support.labs import end_all_in, states
+from tests.support.command import require_success, vstream
+from tests.support.labs import states
+from tests.support.shared_lab import shared_lab
 from tests.support.topologies import begin_topology
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
@@ -40,21 +41,9 @@ ALWAYS = ("VD407", "VD408")
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    directory = tmp_path_factory.mktemp("crowd")
-    path, state = directory / "topology.yaml", directory / "state"
-    path.write_text(TEXT)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VSTREAM_STATE_DIR", str(state))
-        try:
-            up = vstream("lab", "up", path, "--server-version", "east=2.12.8")
-            assert up.code == 0, up.err
-            applied = vstream("apply", path, "--yes")
-            assert applied.code == 0, applied.out + applied.err
-            yield path
-        finally:
-            vstream("lab", "down", LAB, "--purge")
-            left = end_all_in(state)
-    assert left == []
+    with shared_lab(tmp_path_factory.mktemp("crowd"), TEXT, "--server-version", "east=2.12.8") as path:
+        require_success(vstream("apply", path, "--yes"))
+        yield path
 
 
 @pytest_asyncio.fixture

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.chaos_lab import require_success
-from tests.support.command import Ran, start_vstream, vstream
+from tests.support.command import Ran, require_success, start_vstream, vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, identities, under_load
 from tests.support.shared_lab import shared_lab

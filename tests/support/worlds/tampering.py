@@ -268,18 +268,19 @@ async def delete_read_stream(world: World) -> None:
 async def make_read_stream_again(world: World) -> None:
     """It takes everything once more: nothing is wrong."""
     region = world.random.choice(REGIONS)
-    info = await world.api(region, f"STREAM.INFO.{world.read(region)}")
-    await world.api(region, f"STREAM.DELETE.{world.read(region)}")
-    await world.api(region, f"STREAM.CREATE.{world.read(region)}", info["config"])
+    await _make_again(world, region, world.read(region))
 
 
 async def make_write_stream_again(world: World) -> None:
     """Servers since 2.15 tell the messages of the new stream from those of the old one."""
     region = world.random.choice(REGIONS)
-    origin = world.write(region)
-    info = await world.api(region, f"STREAM.INFO.{origin}")
-    await world.api(region, f"STREAM.DELETE.{origin}")
-    await world.api(region, f"STREAM.CREATE.{origin}", info["config"])
+    await _make_again(world, region, world.write(region))
+
+
+async def _make_again(world: World, region: str, name: str) -> None:
+    info = await world.api(region, f"STREAM.INFO.{name}")
+    await world.api(region, f"STREAM.DELETE.{name}")
+    await world.api(region, f"STREAM.CREATE.{name}", info["config"])
 
 
 async def roll_back(world: World) -> None:
