@@ -6,20 +6,20 @@ import asyncio
 import json
 import shutil
 import signal
-import ssl
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 
-from tests.render.test_transport import CERTIFICATES, LEAF_PASSWORD, SuperCluster, running
+from tests.render.test_transport import LEAF_PASSWORD, SuperCluster, running
 from tests.support.command import Ran, vstream
 from tests.support.killed_command import run_and_kill
+from tests.support.paths import CERTIFICATES
 from tests.support.ports import free_port
+from tests.support.publish_load import publish_over_tls
 
 pytestmark = pytest.mark.server
 
@@ -113,16 +113,7 @@ class Site:
     async def publish(self, region: str, subject: str) -> str:
         """The stream that takes a publish of an application."""
         host = {"west": "127.0.0.1", "east": "localhost"}[region]
-        client = await nats.connect(
-            f"tls://{host}:{self.ports[region]['client']}",
-            tls=ssl.create_default_context(cafile=CERTIFICATES / "ca.pem"),
-            user="app",
-            password=LEAF_PASSWORD,
-        )
-        try:
-            return (await client.jetstream(timeout=30).publish(subject, b"")).stream
-        finally:
-            await client.close()
+        return await publish_over_tls(f"{host}:{self.ports[region]['client']}", LEAF_PASSWORD, subject)
 
 
 @pytest.fixture(scope="module")

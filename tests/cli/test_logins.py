@@ -16,7 +16,7 @@ import pytest
 from tests.support import access_attempts, labs
 from tests.support.command import Ran, vstream
 from tests.support.labs import processes_in
-from tests.support.paths import TESTS
+from tests.support.paths import CERTIFICATES
 from vstream.audit.server_access import make_local_access
 from vstream.audit.source.client import connect as audit_client
 from vstream.errors import NotReachableError
@@ -28,7 +28,6 @@ from vstream.topology.model import Endpoint
 
 pytestmark = pytest.mark.lab
 
-CERTIFICATES = TESTS / "fixtures" / "certificates"
 REST = """\
 roots: [v.>]
 regions: {west: {servers: 1}, east: {servers: 1}}

@@ -15,7 +15,7 @@ import pytest
 import trustme
 from nats.aio import transport
 
-from tests.support.paths import TESTS
+from tests.support.paths import CERTIFICATES
 from tests.support.ports import free_port
 from tests.support.single_server import run_configured
 from vstream.audit.source.client import connect
@@ -186,5 +186,5 @@ def test_a_websocket_without_its_library_says_what_to_install(monkeypatch: pytes
     monkeypatch.setattr(transport, "aiohttp", None)
     monkeypatch.setitem(sys.modules, "aiohttp", None)  # as if it was not installed
     with pytest.raises(NotReachableError, match="a WebSocket needs aiohttp") as caught:
-        connect_websocket(1, str(TESTS / "fixtures" / "certificates" / "ca.pem"), 60.0)
+        connect_websocket(1, str(CERTIFICATES / "ca.pem"), 60.0)
     assert "vstream[websocket]" in str(caught.value.hint)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream
-from tests.support.paths import TESTS
+from tests.support.paths import CERTIFICATES, TESTS
 from tests.support.ports import free_port
 from tests.support.single_server import run_configured
 from tests.support.topologies import one_region
@@ -28,7 +28,6 @@ from vstream.jetstream.endpoints import list_endpoint_problems, resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.topology.model import Endpoint
 
-CERTIFICATES = TESTS / "fixtures" / "certificates"
 CA = str(CERTIFICATES / "ca.pem")
 OTHER_CA = str(TESTS / "fixtures" / "tls" / "certificate.pem")
 SECRET = "s3cret"

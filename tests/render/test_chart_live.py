@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 import yaml
 
-from tests.support.chart_pods import CERTIFICATES, PASSWORD, Pods, make_configuration, read_releases, running_pods
+from tests.support.chart_pods import PASSWORD, Pods, make_configuration, read_releases, running_pods
 from tests.support.command import Ran, vstream
+from tests.support.publish_load import publish_over_tls
 from vstream import resources
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
@@ -73,19 +72,8 @@ def test_pods_of_the_chart_are_planned_applied_and_probed(site: tuple[Path, Pods
     assert "No changes" in succeed(vstream("plan", file, "--detailed-exitcode"))
     succeed(vstream("probe", file))
 
-    async def publish() -> str:
-        client = await nats.connect(
-            f"tls://127.0.0.1:{pods.ports['east-nats-0']['client']}",
-            tls=ssl.create_default_context(cafile=CERTIFICATES / "ca.pem"),
-            user="app",
-            password=PASSWORD,
-        )
-        try:
-            return (await client.jetstream(timeout=30).publish("orders.1", b"")).stream
-        finally:
-            await client.close()
-
-    assert asyncio.run(publish()) == "orders"
+    east = f"127.0.0.1:{pods.ports['east-nats-0']['client']}"
+    assert asyncio.run(publish_over_tls(east, PASSWORD, "orders.1")) == "orders"
 
 
 def test_a_server_that_has_other_rules_than_its_neighbour_is_named(site: tuple[Path, Pods]) -> None:

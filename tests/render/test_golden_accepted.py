@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import TESTS
+from tests.support.paths import CERTIFICATES, TESTS
 from vstream.lab import binaries
 from vstream.topology.bundle import (
     HUB_PASSWORDS_PATH,
@@ -33,9 +33,8 @@ def test_every_rendered_server_configuration_is_accepted_with_its_mappings(path:
         (bundle / name).write_text(str(placeholder_for(name)))
     # Certificates that `security.transport` names lie on the servers.
     conf = bundle / "servers" / path.name
-    certificates = TESTS / "fixtures" / "certificates"
-    text = conf.read_text().replace("/etc/nats/server-key.pem", str(certificates / "server.key"))
-    conf.write_text(text.replace("/etc/nats/", f"{certificates}/"))
+    text = conf.read_text().replace("/etc/nats/server-key.pem", str(CERTIFICATES / "server.key"))
+    conf.write_text(text.replace("/etc/nats/", f"{CERTIFICATES}/"))
     command = [str(binaries.find_or_fetch()), "-t", "-c", str(conf)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

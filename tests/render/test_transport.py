@@ -23,6 +23,7 @@ import psutil
 import pytest
 import trustme
 
+from tests.support.paths import CERTIFICATES
 from tests.support.ports import free_port
 from tests.support.rogue_server import OWN_CERTIFICATE, write_rogues
 from vstream import resources
@@ -33,7 +34,6 @@ from vstream.render.targets import render_target
 from vstream.syntax import natsconf
 from vstream.topology.bundle import placeholder_for
 
-CERTIFICATES = next(parent for parent in Path(__file__).parents if parent.name == "tests") / "fixtures" / "certificates"
 PATIENCE = 60.0
 LEAF_PASSWORD = "not-a-secret-in-a-test"
 MODES = {

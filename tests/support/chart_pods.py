@@ -22,12 +22,12 @@ from typing import Any
 
 import yaml
 
+from tests.support.paths import CERTIFICATES
 from tests.support.ports import free_port
 from vstream.lab import binaries
 from vstream.topology.bundle import Artifact, loaded_path, placeholder_for
 from vstream.topology.model import Seat, Security, Topology
 
-CERTIFICATES = next(parent for parent in Path(__file__).parents if parent.name == "tests") / "fixtures" / "certificates"
 PASSWORD = "not-a-secret-in-a-test"
 _PATIENCE = 60.0
 INCLUDE = "$include"

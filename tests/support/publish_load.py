@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -14,6 +15,7 @@ import nats
 from nats.aio.client import Client
 from nats.errors import Error
 
+from tests.support.paths import CERTIFICATES
 from vstream.jetstream.client import TidyClient
 from vstream.jetstream.endpoints import make_connection_options
 from vstream.jetstream.read_stream import read_messages
@@ -24,6 +26,16 @@ from vstream.topology.model import Endpoint
 
 async def _quiet(_: Exception) -> None:
     """The library logs tracebacks where nobody listens."""
+
+
+async def publish_over_tls(address: str, password: str, subject: str) -> str:
+    """The stream that takes a publish of user `app` at a server whose certificate is one of those in tests/fixtures."""
+    tls = ssl.create_default_context(cafile=CERTIFICATES / "ca.pem")
+    client = await nats.connect(f"tls://{address}", tls=tls, user="app", password=password)
+    try:
+        return (await client.jetstream(timeout=30).publish(subject, b"")).stream
+    finally:
+        await client.close()
 
 
 @dataclass
