@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.render.accounts.test_accounts_live import PATIENCE, client, fetch_all
+from tests.render.accounts.test_accounts_live import PATIENCE, client
 from tests.support.command import vstream
+from tests.support.labs import fetch_all
 from tests.support.probe_lab import until
 from tests.support.shared_lab import own_lab
 from vstream.jetstream import monitoring

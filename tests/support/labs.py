@@ -88,6 +88,14 @@ async def watch_entries(bucket: KeyValue, keys: str, number: int) -> list[KeyVal
     return entries
 
 
+async def fetch_all(reader: JetStreamContext.PullSubscription, number: int) -> list[Msg]:
+    """The next *number* messages, none of them acknowledged."""
+    result: list[Msg] = []
+    while len(result) < number:
+        result += await reader.fetch(number - len(result), timeout=60)
+    return result
+
+
 async def fetch_acknowledged(reader: JetStreamContext.PullSubscription, number: int) -> list[Msg]:
     """The next *number* messages, each acknowledged."""
     result: list[Msg] = []

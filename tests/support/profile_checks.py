@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+
 from tests.support.command import Ran, vstream
+from tests.support.labs import fetch_all
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.schema import STREAMS
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import AUDIT_USER
+
+PATIENCE = 60.0
 
 
 def check_apply_makes_everything(file: Path) -> tuple[Ran, Ran]:
@@ -34,6 +40,23 @@ def check_import_is_refused(file: Path, routing: str) -> None:
     assert f"`routing: {routing}`" in written.err
     assert "which cannot be imported" in written.err
     assert not target.exists()
+
+
+async def read_in_every_form(js: JetStreamContext, stream: str, subjects: str, number: int) -> list[Msg]:
+    """What *stream* holds of *subjects*: by a durable pull consumer, in order, and as pushed to a durable that goes then."""
+    durable = await js.pull_subscribe(subjects, durable="pull", stream=stream)
+    fetched = await fetch_all(durable, number)
+    for message in fetched:
+        await message.ack_sync(timeout=PATIENCE)
+    assert len({message.subject for message in fetched}) == number
+    ordered = await js.subscribe(subjects, stream=stream, ordered_consumer=True)
+    for _ in range(number):
+        await ordered.next_msg(timeout=PATIENCE)
+    push = await js.subscribe(subjects, stream=stream, durable="push", manual_ack=True)
+    for _ in range(number):
+        await (await push.next_msg(timeout=PATIENCE)).ack()
+    assert await js.delete_consumer(stream, "push")
+    return fetched
 
 
 def check_audit_reads_everything(name: str, file: Path, scratch: Path) -> None:

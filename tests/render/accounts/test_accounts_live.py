@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from tests.support import access_attempts, labs
 from tests.support.command import vstream
+from tests.support.labs import fetch_all
 from tests.support.night import with_night
 from tests.support.outages import goes_on_alone
 from tests.support.probe_lab import until
-from tests.support.profile_checks import check_apply_makes_everything
+from tests.support.profile_checks import check_apply_makes_everything, read_in_every_form
 from tests.support.topologies import begin_topology
 from vstream.lab.state import lab_directory
 
@@ -134,21 +134,10 @@ async def lacking(js: JetStreamContext) -> str | None:
 
 async def uses_everything(js: JetStreamContext, region: str) -> None:
     """Every way of reading that the library has, by the virtual name."""
-    everything = 3 * (MESSAGES + 1)
     assert (await js.stream_info("foo")).config.placement.cluster == region  # type: ignore[union-attr]
-    durable = await js.pull_subscribe("foo.>", durable="pull", stream="foo")
-    fetched = await fetch_all(durable, everything)
-    for message in fetched:
-        await message.ack_sync(timeout=PATIENCE)
-    assert len({message.subject for message in fetched}) == everything
+    fetched = await read_in_every_form(js, "foo", "foo.>", 3 * (MESSAGES + 1))
     by_subject = await js.pull_subscribe("v.one.>", durable="by-subject")  # the library looks up whose subject it is
     assert len(await fetch_all(by_subject, 3 * MESSAGES)) == 3 * MESSAGES
-    ordered = await js.subscribe("foo.>", stream="foo", ordered_consumer=True)
-    for _ in range(everything):
-        await ordered.next_msg(timeout=PATIENCE)
-    push = await js.subscribe("foo.>", stream="foo", durable="push", manual_ack=True)
-    for _ in range(MESSAGES):
-        await (await push.next_msg(timeout=PATIENCE)).ack()
     copy = await js.pull_subscribe("prices.>", durable="copy", stream="prices")
     assert len(await fetch_all(copy, 3 * MESSAGES)) == 3 * MESSAGES
     late = await js.pull_subscribe(f"v.two.late.{region}", durable="late", stream="two")
@@ -163,7 +152,6 @@ async def uses_everything(js: JetStreamContext, region: str) -> None:
     assert sorted(entry.key for entry in await labs.watch_entries(kv, ">", len(REGIONS))) == sorted(REGIONS)
     assert (await kv.get("west")).value == b"1"
     assert [entry.value for entry in await labs.watch_entries(kv, "east", 1)] == [b"1"]
-    assert await js.delete_consumer("foo", "push")
 
 
 async def until_waiting(subscription: Any) -> None:
@@ -171,13 +159,6 @@ async def until_waiting(subscription: Any) -> None:
         return None if (await subscription.consumer_info()).num_waiting else "no pull waits"
 
     await until(idle, within=PATIENCE)
-
-
-async def fetch_all(subscription: Any, count: int) -> list[Msg]:
-    result: list[Msg] = []
-    while len(result) < count:
-        result += await subscription.fetch(count - len(result), timeout=PATIENCE)
-    return result
 
 
 async def nothing_physical_is_reached(region: str) -> None:

@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from tests.support import access_attempts, labs
 from tests.support.command import vstream
 from tests.support.core_subscribers import everybody_hears_everything_once
+from tests.support.labs import fetch_all
 from tests.support.probe_lab import until
-from tests.support.profile_checks import check_apply_makes_everything, check_audit_reads_everything
+from tests.support.profile_checks import check_apply_makes_everything, check_audit_reads_everything, read_in_every_form
 from tests.support.topologies import begin_topology
 
 pytestmark = pytest.mark.lab
@@ -108,36 +108,17 @@ async def lacking(js: JetStreamContext, **wanted: int) -> str | None:
 
 async def reads_everything(js: JetStreamContext, region: str) -> None:
     """Every way of reading that the library has, by the virtual name."""
-    everything = 3 * MESSAGES
     assert (await js.stream_info("foo")).config.name == "foo"
-    durable = await js.pull_subscribe("foo.>", durable="pull", stream="foo")
-    fetched = await fetch_all(durable, everything)
-    for message in fetched:
-        await message.ack_sync(timeout=PATIENCE)
-    assert len({message.subject for message in fetched}) == everything
+    await read_in_every_form(js, "foo", "foo.>", 3 * MESSAGES)
     by_subject = await js.pull_subscribe("v.one.>", durable="by-subject")  # the library looks up whose subject it is
     assert len(await fetch_all(by_subject, 3)) == 3
     declared = await js.pull_subscribe_bind("reader", "foo")
     assert len(await fetch_all(declared, MESSAGES)) == MESSAGES
-    ordered = await js.subscribe("foo.>", stream="foo", ordered_consumer=True)
-    for _ in range(everything):
-        await ordered.next_msg(timeout=PATIENCE)
-    push = await js.subscribe("foo.>", stream="foo", durable="push", manual_ack=True)
-    for _ in range(MESSAGES):
-        await (await push.next_msg(timeout=PATIENCE)).ack()
     assert (await js.get_last_msg("foo", f"foo.{region}.first.7", direct=True)).subject == f"foo.{region}.first.7"
     kv = await js.key_value("settings")
     entries = await labs.watch_entries(kv, ">", len(REGIONS))
     assert sorted(entry.key for entry in entries) == sorted(f"{region}.first" for region in REGIONS)
     assert (await kv.get("west.first")).value == b"1"
-    assert await js.delete_consumer("foo", "push")
-
-
-async def fetch_all(subscription: JetStreamContext.PullSubscription, count: int) -> list[Msg]:
-    result: list[Msg] = []
-    while len(result) < count:
-        result += await subscription.fetch(count - len(result), timeout=PATIENCE)
-    return result
 
 
 async def subjects(js: JetStreamContext) -> dict[str, int]:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import nats
 import pytest
-from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from tests.support import access_attempts, labs
 from tests.support.command import Ran, vstream
 from tests.support.core_subscribers import everybody_hears_everything_once
+from tests.support.labs import fetch_all
 from tests.support.night import repetitions
 from tests.support.outages import goes_on_alone
 from tests.support.probe_lab import until
-from tests.support.profile_checks import check_apply_makes_everything, check_audit_reads_everything
+from tests.support.profile_checks import check_apply_makes_everything, check_audit_reads_everything, read_in_every_form
 from tests.support.publish_load import Load, check_contents, under_load
 from tests.support.shared_lab import own_lab
 from tests.support.topologies import begin_topology
@@ -124,31 +124,15 @@ async def lacking(js: JetStreamContext, wanted: int) -> str | None:
 async def reads_everything(js: JetStreamContext, region: str) -> None:
     """Every way of reading that the library has, by the virtual name."""
     for stream, subject in STREAMS.items():
-        durable = await js.pull_subscribe(f"{subject}.*.7", durable="pull", stream=stream)
-        fetched = await fetch_all(durable, 3)
-        for message in fetched:
-            await message.ack_sync(timeout=PATIENCE)
+        fetched = await read_in_every_form(js, stream, f"{subject}.*.7", 3)
         assert {message.subject for message in fetched} == {f"{subject}.{region}.7" for region in REGIONS}
-        ordered = await js.subscribe(f"{subject}.*.8", stream=stream, ordered_consumer=True)
-        assert len([await ordered.next_msg(timeout=PATIENCE) for _ in REGIONS]) == 3
-        push = await js.subscribe(f"{subject}.*.9", stream=stream, durable="push", manual_ack=True)
-        for _ in REGIONS:
-            await (await push.next_msg(timeout=PATIENCE)).ack()
         got = await js.get_last_msg(stream, f"{subject}.{region}.7", direct=True)
         assert got.subject == f"{subject}.{region}.7"
         assert (await js.stream_info(stream)).config.placement.cluster == region  # type: ignore[union-attr]
-        assert await js.delete_consumer(stream, "push")
     by_subject = await js.pull_subscribe("v.foo.*.7", durable="by-subject")  # the library looks up whose subject it is
     assert (await by_subject.consumer_info()).stream_name == "foo"
     declared = await js.pull_subscribe_bind("reader", "foo")
     assert len(await fetch_all(declared, MESSAGES)) == MESSAGES
-
-
-async def fetch_all(subscription: JetStreamContext.PullSubscription, count: int) -> list[Msg]:
-    result: list[Msg] = []
-    while len(result) < count:
-        result += await subscription.fetch(count - len(result), timeout=PATIENCE)
-    return result
 
 
 async def a_user_stays_in_its_region(topology: Topology) -> None:
