@@ -23,7 +23,6 @@ from vstream.errors import (
 )
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import (
-    api_error,
     check_config,
     check_source_infos,
     convert_malformed_errors,
@@ -31,7 +30,7 @@ from vstream.jetstream.answers import (
     parse_list,
     parse_total,
 )
-from vstream.jetstream.connection import Connection
+from vstream.jetstream.connection import Connection, ask_api
 from vstream.topology import naming
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig, short_hash, source_name
@@ -257,10 +256,7 @@ class JetStreamAdmin:
     async def _ask(
         self, full: str, body: dict[str, Any] | None, *, timeout: float = REQUEST_TIMEOUT, **options: Any
     ) -> dict[str, Any]:
-        answer = await self._connection.request_json(full, body, timeout=timeout, **options)
-        if (error := api_error(answer, full)) is not None:
-            raise error
-        return answer
+        return await ask_api(self._connection, full, body, timeout=timeout, **options)
 
 
 def _make_step_down_body(successor: str | None) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from vstream.errors import LoginRefusedError, NoRespondersError, NotPermittedError, NotReachableError
-from vstream.jetstream.answers import decode_object
+from vstream.jetstream.answers import api_error, decode_object
 from vstream.jetstream.client import RefusedForGoodError, TidyClient
 from vstream.jetstream.endpoints import make_connection_options, resolve_context
 from vstream.topology.model import Endpoint
@@ -255,6 +255,21 @@ class Connection:
     async def close(self) -> None:
         """Close the connection. Does nothing if it is already closed."""
         await self._client.close()
+
+
+async def ask_api(
+    connection: Connection,
+    subject: str,
+    body: Mapping[str, Any] | None = None,
+    *,
+    timeout: float = REQUEST_TIMEOUT,
+    **options: Any,
+) -> dict[str, Any]:
+    """What the JetStream API answers on *subject*. Raises ServerError if that is an error, and as `request_json`."""
+    answer = await connection.request_json(subject, body, timeout=timeout, **options)
+    if (error := api_error(answer, subject)) is not None:
+        raise error
+    return answer
 
 
 @asynccontextmanager

@@ -15,8 +15,8 @@ from typing import Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import api_error, convert_malformed_errors, require_text
-from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection, Reply
+from vstream.jetstream.answers import convert_malformed_errors, require_text
+from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection, Reply, ask_api
 from vstream.topology import naming
 from vstream.value_class import value_class
 
@@ -136,12 +136,12 @@ async def _request_from_leader(
     connection: Connection, stream: str, query: Mapping[str, Any], timeout: float
 ) -> DirectMessage | None:
     subject = naming.api_subject("STREAM.MSG.GET", stream)
-    answer = await connection.request_json(subject, query, timeout=timeout)
-    error = api_error(answer, subject)
-    if error is not None:
+    try:
+        answer = await ask_api(connection, subject, query, timeout=timeout)
+    except ServerError as error:
         if error.err_code == error_codes.MESSAGE_NOT_FOUND:
             return None
-        raise error
+        raise
     with convert_malformed_errors(f"{connection.region}: {subject}"):
         message = answer["message"]
         block = base64.b64decode(message.get("hdrs", ""))

@@ -11,8 +11,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
-from vstream.jetstream.answers import api_error, convert_malformed_errors, require_text
-from vstream.jetstream.connection import NO_RESPONDERS, Connection, Reply
+from vstream.jetstream.answers import convert_malformed_errors, require_text
+from vstream.jetstream.connection import NO_RESPONDERS, Connection, Reply, ask_api
 from vstream.jetstream.direct import ANY_SUBJECT, get_next_from_leader
 from vstream.topology import naming
 from vstream.value_class import value_class
@@ -262,9 +262,7 @@ async def _create_consumer(
         "headers_only": headers_only,
     }
     subject, local = naming.api_subject("CONSUMER.CREATE", stream), naming.local_name(stream)
-    created = await connection.request_json(subject, {"stream_name": local, "config": config}, timeout=timeout)
-    if (error := api_error(created, subject)) is not None:
-        raise error
+    created = await ask_api(connection, subject, {"stream_name": local, "config": config}, timeout=timeout)
     with convert_malformed_errors(subject):
         name = require_text(created["name"])
         return _TemporaryConsumer(

@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError
 from vstream.jetstream.answers import api_error, check_config, check_state, convert_malformed_errors, decode_object
-from vstream.jetstream.connection import Connection
+from vstream.jetstream.connection import Connection, ask_api
 from vstream.topology import naming
 from vstream.topology.stream_config import StreamConfig
 from vstream.value_class import value_class
@@ -61,9 +61,7 @@ async def take_snapshot(connection: Connection, stream: str, write: Callable[[by
     subscription = await client.subscribe(inbox, cb=take)
     try:
         request = {"deliver_subject": inbox, "chunk_size": CHUNK, "window_size": _WINDOW, "jsck": True}
-        answer = await connection.request_json(subject, request, timeout=_ANSWER_TIMEOUT)
-        if (error := api_error(answer, subject)) is not None:
-            raise error
+        answer = await ask_api(connection, subject, request, timeout=_ANSWER_TIMEOUT)
         while (chunk := await _read_chunk(arrived, stream)).data:
             write(chunk.data)
             if chunk.reply:
@@ -105,9 +103,7 @@ async def restore_snapshot(
     """
     subject = naming.api_subject("STREAM.RESTORE", config.name)
     fields = {**config.fields, "name": naming.local_name(config.name)}
-    answer = await connection.request_json(subject, {"config": fields, "state": dict(state)}, timeout=_ANSWER_TIMEOUT)
-    if (error := api_error(answer, subject)) is not None:
-        raise error
+    answer = await ask_api(connection, subject, {"config": fields, "state": dict(state)}, timeout=_ANSWER_TIMEOUT)
     with convert_malformed_errors(subject):
         target = str(answer["deliver_subject"])
     for chunk in chain(chunks, (b"",)):

@@ -25,8 +25,7 @@ from dataclasses import dataclass
 
 from vstream.errors import ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
-from vstream.jetstream.answers import api_error
-from vstream.jetstream.connection import Connection
+from vstream.jetstream.connection import Connection, ask_api
 from vstream.probe.canaries import CANARY_HEADER, FIRST_PAUSE, Canary, CanaryFlight, Fate
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import repeat_looks
@@ -245,6 +244,4 @@ class Cleanup:
 async def _delete(connection: Connection, stream: str, seq: int, timeout: float) -> None:
     subject = naming.api_subject("STREAM.MSG.DELETE", stream)
     # A canary holds nothing secret: the server need not overwrite it on disk.
-    answer = await connection.request_json(subject, {"seq": seq, "no_erase": True}, timeout=timeout)
-    if (error := api_error(answer, subject)) is not None:
-        raise error
+    await ask_api(connection, subject, {"seq": seq, "no_erase": True}, timeout=timeout)

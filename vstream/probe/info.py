@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vstream.jetstream.answers import api_error, convert_malformed_errors, parse_list, parse_total
-from vstream.jetstream.connection import Connection
+from vstream.jetstream.answers import convert_malformed_errors, parse_list, parse_total
+from vstream.jetstream.connection import Connection, ask_api
 from vstream.topology import naming
 from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import REGION_KEY, ROUTING_KEY, source_name
@@ -39,9 +39,7 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
     NotReachableError without an answer, MalformedAnswerError if the answer describes no stream.
     """
     subject = naming.api_subject("STREAM.INFO", name)
-    answer = await connection.request_json(subject, timeout=timeout)
-    if (error := api_error(answer, subject)) is not None:
-        raise error
+    answer = await ask_api(connection, subject, timeout=timeout)
     with convert_malformed_errors(f"{connection.region}: {subject}"):
         config, state = answer["config"], answer["state"]
         sources = [source for source in (*(config.get("sources") or ()), config.get("mirror")) if source]
@@ -62,9 +60,7 @@ async def read_stream_names(connection: Connection, timeout: float) -> list[str]
     """The names of all streams of the connection's account. Raises as `read_stream_info` does."""
     subject, names = f"{naming.API}.STREAM.NAMES", list[str]()
     while True:
-        answer = await connection.request_json(subject, {"offset": len(names)}, timeout=timeout)
-        if (error := api_error(answer, subject)) is not None:
-            raise error
+        answer = await ask_api(connection, subject, {"offset": len(names)}, timeout=timeout)
         page = _to_strings(parse_list(answer, "streams", subject))
         names += page
         if not page or len(names) >= parse_total(answer, subject):

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from vstream.errors import NoRespondersError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import api_error
-from vstream.jetstream.connection import Reply
+from vstream.jetstream.connection import Reply, ask_api
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import Budget, describe_answer
 from vstream.probe.target import ProbeTarget
@@ -128,11 +127,8 @@ class _Pulling:
     async def _create(self, stream: str, config: Mapping[str, Json]) -> float:
         subject = f"{naming.api_subject('CONSUMER.CREATE', stream)}.{self.name}.{config['filter_subject']}"
         body = {"stream_name": naming.local_name(stream), "config": config, "action": "create"}
-        answer, elapsed_ms = await self._target.measure(
-            lambda timeout: self._target.connection.request_json(subject, body, timeout=timeout)
-        )
-        if (error := api_error(answer, subject)) is not None:
-            raise error
+        connection = self._target.connection
+        _, elapsed_ms = await self._target.measure(lambda timeout: ask_api(connection, subject, body, timeout=timeout))
         return elapsed_ms
 
     async def messages(self, arrived: int) -> list[Check]:
@@ -199,9 +195,7 @@ class _Pulling:
                 break
             await asyncio.sleep(_PAUSE)
         subject = f"{naming.API}.CONSUMER.DELETE.{stream}.{self.name}"
-        answer, _ = await target.measure(lambda timeout: target.connection.request_json(subject, timeout=timeout))
-        if (error := api_error(answer, subject)) is not None:
-            raise error
+        await target.measure(lambda timeout: ask_api(target.connection, subject, timeout=timeout))
 
     async def no_consumer(self) -> Check:
         """A pull from a consumer that does not exist."""

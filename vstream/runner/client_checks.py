@@ -13,7 +13,7 @@ from vstream.capture.records import OperationKind, OperationOutcome, OperationRe
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error
-from vstream.jetstream.connection import Reply
+from vstream.jetstream.connection import Reply, ask_api
 from vstream.jetstream.direct import get_newest, get_next
 from vstream.jetstream.read_stream import AckSubject
 from vstream.jetstream.reconnecting import ReconnectingConnection
@@ -235,8 +235,4 @@ class OperationChecks:
 
     async def _ask_api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         full = f"{_API}.{subject}"
-        answer = await self._connection.request_json(full, body, timeout=TIMEOUT)
-        error = api_error(answer, full)
-        if error is not None:
-            raise error
-        return answer
+        return await ask_api(self._connection, full, body, timeout=TIMEOUT)

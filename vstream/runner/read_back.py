@@ -11,7 +11,7 @@ from vstream.capture.digest import digest
 from vstream.capture.records import CapturedStream, StoredRecord, message_identity
 from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import NotReachableError, VstreamError
-from vstream.jetstream.answers import api_error
+from vstream.jetstream.connection import ask_api
 from vstream.jetstream.read_stream import StoredMessage, read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import STREAM_SOURCE, origin_of
@@ -74,11 +74,7 @@ async def _read_once(connection: ReconnectingConnection, name: str, capture: Cap
 
 async def _read_state(connection: ReconnectingConnection, name: str) -> dict[str, Any]:
     subject = naming.api_subject("STREAM.INFO", name)
-    answer = await connection.request_json(subject, timeout=_ANSWER_TIMEOUT)
-    error = api_error(answer, subject)
-    if error is not None:
-        raise error
-    return dict(answer["state"])
+    return dict((await ask_api(connection, subject, timeout=_ANSWER_TIMEOUT))["state"])
 
 
 def stored_record(message: StoredMessage, streams: Sequence[str], reader: str) -> StoredRecord:

@@ -12,11 +12,12 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
+from vstream.errors import ServerError
 from vstream.health.repair.contents import DuplicatePair, Duplicates, Tally
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.live.scan import TIMEOUT, Scan, Tick, read_provenances
 from vstream.jetstream import direct, error_codes
-from vstream.jetstream.answers import api_error
+from vstream.jetstream.connection import ask_api
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import STREAM_SOURCE
 from vstream.topology import naming
@@ -87,10 +88,11 @@ async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:
     subject = naming.api_subject("STREAM.MSG.DELETE", scan.name)
 
     async def remove(twin: DuplicatePair) -> None:
-        answer = await scan.connection.request_json(subject, {"seq": twin.goes, "no_erase": True}, timeout=TIMEOUT)
-        error = api_error(answer, subject)
-        if error is not None and error.err_code != error_codes.MESSAGE_NOT_FOUND:
-            raise error
+        try:
+            await ask_api(scan.connection, subject, {"seq": twin.goes, "no_erase": True}, timeout=TIMEOUT)
+        except ServerError as error:
+            if error.err_code != error_codes.MESSAGE_NOT_FOUND:
+                raise
 
     async for block in iterate_duplicates(scan, tick):
         same = [pair for pair in block if pair.differs is None]

@@ -17,6 +17,7 @@ from vstream.health.repair.live.scan import TIMEOUT, Scan
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
+from vstream.jetstream.connection import ask_api
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import parse_provenance
@@ -106,7 +107,7 @@ async def judge_missing(
 async def _look_at(scan: Scan, subject: str) -> tuple[int, float]:
     """How many messages of *subject* the stream of *scan* has, and since when the first one, in seconds since 1970."""
     api = naming.api_subject("STREAM.INFO", scan.name)
-    info = await scan.connection.request_json(api, {"subjects_filter": subject}, timeout=TIMEOUT)
+    info = await ask_api(scan.connection, api, {"subjects_filter": subject}, timeout=TIMEOUT)
     count = sum(map(int, (info.get("state", {}).get("subjects") or {}).values()))
     first = await direct.get_next_from_leader(scan.connection, scan.name, subject, 1, timeout=TIMEOUT)
     return count, inf if first is None else to_unix_seconds(first.stored_at)

@@ -25,8 +25,7 @@ from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.repair.sourcing import Leftover
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import api_error
-from vstream.jetstream.connection import Connection, Reply
+from vstream.jetstream.connection import Connection, Reply, ask_api
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
@@ -198,9 +197,7 @@ class _TemporaryStream:
     async def _forward(self, seq: int) -> None:
         """Let *seq* be the next."""
         subject = naming.api_subject("STREAM.PURGE", self.name)
-        answer = await self.connection.request_json(subject, {"seq": seq}, timeout=TIMEOUT)
-        if (error := api_error(answer, subject)) is not None:
-            raise error
+        await ask_api(self.connection, subject, {"seq": seq}, timeout=TIMEOUT)
         self.at = seq - 1
 
     async def wait_until_taken(self) -> None:

@@ -16,6 +16,7 @@ from vstream.health.snapshot import NS, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors
+from vstream.jetstream.connection import ask_api
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.read_stream import StoredMessage, read_through
 from vstream.jetstream.reconnecting import ReconnectingConnection
@@ -159,7 +160,7 @@ async def list_sequences(connection: ReconnectingConnection, stream: str, tick: 
                 sequences.add(message.seq)
             return sequences, int(state["last_seq"])
         if state.get("num_deleted"):
-            state = (await connection.request_json(subject, {"deleted_details": True}, timeout=TIMEOUT))["state"]
+            state = (await ask_api(connection, subject, {"deleted_details": True}, timeout=TIMEOUT))["state"]
         deleted = SequenceSet((int(seq), int(seq)) for seq in state.get("deleted") or ())
         last = int(state["last_seq"])
         return SequenceSet([(int(state["first_seq"]), last)]) - deleted, last
