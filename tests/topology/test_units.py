@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -86,41 +87,39 @@ def test_sizes_are_parsed(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
+NO_DURATION = "is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"
+NO_SIZE = "is not a valid size: write it like `512MiB`, `10GB` or `unlimited`"
+
+
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("parse", "text", "reason"),
     [
-        ("90", "`90` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
-        ("1 h", "`1 h` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
-        ("-1s", "`-1s` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
-        ("1s\n", "`1s\\n` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
-        ("9" * 80 + "s", f"`{'9' * 59}…` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
-        ("300000d", "`300000d` is longer than the 292 years that a server can count"),
-        ("0.5ns", "`0.5ns` is not a whole number of nanoseconds"),
+        (parse_duration, "90", NO_DURATION),
+        (parse_duration, "1 h", NO_DURATION),
+        (parse_duration, "-1s", NO_DURATION),
+        (parse_duration, "300000d", "is longer than the 292 years that a server can count"),
+        (parse_duration, "0.5ns", "is not a whole number of nanoseconds"),
+        (parse_size, "1G", "can mean two sizes: write `1GiB` (powers of 1024) or `1GB` (of 1000)"),
+        (parse_size, "2 k", "can mean two sizes: write `2KiB` (powers of 1024) or `2KB` (of 1000)"),
+        (parse_size, "1gb", "has its unit in the wrong case: write `1GB`"),
+        (parse_size, "1Gb", "has its unit in the wrong case: write `1GB`"),
+        (parse_size, "1mib", "has its unit in the wrong case: write `1MiB`"),
+        (parse_size, "1PB", "has an unknown unit `PB`: use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB"),
+        (parse_size, "-1", NO_SIZE),
+        (parse_size, "1,5GB", NO_SIZE),
+        (parse_size, "9999999999GB", "is more than a server can count"),
+        (parse_size, "0.5B", "is not a whole number of bytes"),
     ],
 )
-def test_what_is_no_duration_says_why(text: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
+def test_what_is_no_duration_or_size_says_why(parse: Callable[[str], int], text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(f'`{text}` {reason}')}$"):
+        parse(text)
+
+
+@pytest.mark.parametrize(("text", "quoted"), [("1s\n", "1s\\n"), ("9" * 80 + "s", f"{'9' * 59}…")])
+def test_what_is_refused_is_quoted_on_one_line_and_not_at_length(text: str, quoted: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(f'`{quoted}` {NO_DURATION}')}$"):
         parse_duration(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("1G", "`1G` can mean two sizes: write `1GiB` (powers of 1024) or `1GB` (of 1000)"),
-        ("2 k", "`2 k` can mean two sizes: write `2KiB` (powers of 1024) or `2KB` (of 1000)"),
-        ("1gb", "`1gb` has its unit in the wrong case: write `1GB`"),
-        ("1Gb", "`1Gb` has its unit in the wrong case: write `1GB`"),
-        ("1mib", "`1mib` has its unit in the wrong case: write `1MiB`"),
-        ("1PB", "`1PB` has an unknown unit `PB`: use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB"),
-        ("-1", "`-1` is not a valid size: write it like `512MiB`, `10GB` or `unlimited`"),
-        ("1,5GB", "`1,5GB` is not a valid size: write it like `512MiB`, `10GB` or `unlimited`"),
-        ("9999999999GB", "`9999999999GB` is more than a server can count"),
-        ("0.5B", "`0.5B` is not a whole number of bytes"),
-    ],
-)
-def test_what_is_no_size_says_why(text: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
-        parse_size(text)
 
 
 @pytest.mark.parametrize(
