@@ -8,6 +8,7 @@ region's stream is read: what was acknowledged has to be in it, once.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import shutil
@@ -101,11 +102,10 @@ def main(versions: Sequence[str] = VERSIONS) -> int:
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print("mode         server  acknowledged  lost  doubled  strange  refused  no answer  longest gap")
     is_well = True
-    for version in versions:
-        for mode in MODES:
-            with tempfile.TemporaryDirectory(prefix="vstream-bench-") as scratch:
-                os.environ.update(VSTREAM_STATE_DIR=f"{scratch}/state", VSTREAM_KEYS=f"{scratch}/keys")
-                if mode == "certificates":
-                    shutil.copytree(CERTIFICATES, Path(scratch) / "keys" / NAME)
-                is_well &= asyncio.run(_try_moves(mode, version, Path(scratch) / "topology.yaml"))
+    for version, mode in itertools.product(versions, MODES):
+        with tempfile.TemporaryDirectory(prefix="vstream-bench-") as scratch:
+            os.environ.update(VSTREAM_STATE_DIR=f"{scratch}/state", VSTREAM_KEYS=f"{scratch}/keys")
+            if mode == "certificates":
+                shutil.copytree(CERTIFICATES, Path(scratch) / "keys" / NAME)
+            is_well &= asyncio.run(_try_moves(mode, version, Path(scratch) / "topology.yaml"))
     return 0 if is_well else 1
