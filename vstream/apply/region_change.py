@@ -97,7 +97,7 @@ class PlannedChange:
     """What was heard of regions that are given up; None where none is."""
     applied: AppliedPlan | None = None
     """What was done; None where nothing was: for want of approval, or because something is blocked."""
-    members: tuple[str, ...] = ()
+    still_members: tuple[str, ...] = ()
     """Dead servers that the meta group still counts, since nobody knows its system account."""
     emptiness: Emptiness | None = None
     """Whether a region that is drained can be stopped; None where it is not drained."""
@@ -156,7 +156,7 @@ async def change_region(request: RegionRequest, watch: RegionWatch) -> RegionRes
             edit = await give_up(request.before, report.regions, servers.endpoints)
         case RegionCommand.FAILBACK:
             edit = request.before.take_in(request.action.region)
-            if not await _has_servers(edit, request, watch):
+            if not await _bring_servers_back(edit, request, watch):
                 return NotStarted()
     change = PlannedChange(edit=edit, planned=await _plan(edit.topology, request, watch), report=report)
     watch.on_plan(change)
@@ -167,7 +167,7 @@ async def change_region(request: RegionRequest, watch: RegionWatch) -> RegionRes
             edit.save()
         change = replace(change, applied=await _apply(change.planned, request, watch))
     if command is RegionCommand.FAILOVER and change.is_done:
-        change = replace(change, members=await _remove_from_meta_group(change))
+        change = replace(change, still_members=await _remove_from_meta_group(change))
     if command is RegionCommand.DRAIN and (change.is_done or (change.applied is None and plan.is_empty)):
         change = replace(change, emptiness=await _look_whether_empty(change, request))
     return change
@@ -206,9 +206,9 @@ def _is_accepted(report: DeathReport, request: RegionRequest) -> bool:
     return report.verdict is DeathVerdict.DEAD
 
 
-async def _has_servers(edit: TopologyEdit, request: RegionRequest, watch: RegionWatch) -> bool:
+async def _bring_servers_back(edit: TopologyEdit, request: RegionRequest, watch: RegionWatch) -> bool:
     """
-    Whether the region that comes back has servers: a lab starts them, with approval.
+    Have the servers of the region that comes back run: a lab starts them. False where that takes an approval.
 
     Raises VstreamError where the region's servers do not run, come with streams on their disks, or are not let in.
     """

@@ -28,8 +28,8 @@ from vstream.topology.bundle import loaded_path
 def carry_out_change(request: RegionRequest, *, is_json: bool) -> RegionResult:
     """Do what *request* says; unless *is_json*, show what is heard, planned and done."""
     result = run(change_region(request, _make_watch(request, is_json=is_json)))
-    if isinstance(result, PlannedChange) and result.members:
-        console.print_note(f"Have the meta group forget {', '.join(result.members)}, with the system account:")
+    if isinstance(result, PlannedChange) and result.still_members:
+        console.print_note(f"Have the meta group forget {', '.join(result.still_members)}, with the system account:")
         console.print_note("nats server cluster peer-remove SERVER")
     return result
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import UNANSWERED, Blocked, CreateConsumer, Delete, DeleteConsumer, FieldChange, UpdateConsumer
+from vstream.plan.plan import Blocked, CreateConsumer, Delete, DeleteConsumer, FieldChange, UpdateConsumer
 from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
 from vstream.topology.bundle import RenderedConsumer
@@ -117,12 +117,7 @@ def diff_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
 def _compare_consumer(consumer: RenderedConsumer, context: DiffContext, *, is_silent: bool) -> Iterable[Outcome]:
     observed = context.observed.consumers.get(consumer.config.stream, {}).get(consumer.config.durable)
     if is_silent:
-        yield Blocked(
-            name=consumer.config.name,
-            region=consumer.region,
-            reason=UNANSWERED,
-            hint=f"is `{consumer.region}` down? plan again when it is back",
-        )
+        yield Blocked.of_silent(consumer)
     elif observed is None:
         yield CreateConsumer(config=consumer.config, region=consumer.region)
     else:
@@ -133,9 +128,8 @@ def _update(consumer: RenderedConsumer, observed: ConsumerConfig, context: DiffC
     is_adopted = observed.owner != context.topology.name
     if is_adopted and not context.adopt & {observed.name, "all"}:
         owner = observed.owner
-        yield Blocked(
-            name=observed.name,
-            region=consumer.region,
+        yield Blocked.of(
+            consumer,
             reason=f"it belongs to the topology `{owner}`" if owner else "it exists, and vstream did not create it",
             hint=f"rename one of the two, or take it over with `--adopt '{observed.name}'`",
         )
@@ -147,9 +141,8 @@ def _update(consumer: RenderedConsumer, observed: ConsumerConfig, context: DiffC
     fixed = next((field for field in different if field in _FIXED), None)
     if fixed is not None:
         old, new = json.dumps(before.get(fixed), ensure_ascii=False), json.dumps(after[fixed], ensure_ascii=False)
-        yield Blocked(
-            name=observed.name,
-            region=consumer.region,
+        yield Blocked.of(
+            consumer,
             reason=f"`{fixed}` is {old}, the topology says {new}: {_FIXED[fixed]}",
             hint="change the topology back, or give the consumer another name and move its clients over",
         )

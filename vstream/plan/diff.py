@@ -14,7 +14,6 @@ from vstream.plan.canonical import is_known, to_canonical_stream
 from vstream.plan.context import DiffContext, Observed, Outcome
 from vstream.plan.gates import gates_of, list_interrupted_gates
 from vstream.plan.plan import (
-    UNANSWERED,
     Blocked,
     Change,
     Create,
@@ -123,7 +122,7 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
     if observed is not None and context.likeness.is_certain(stream.config.fields, observed.config.fields):
         return
     if observed is not None and observed.config.metadata_value(RESTORE_KEY) is not None:
-        yield _block(
+        yield Blocked.of(
             stream,
             "it is being restored from a backup, and does not know yet how far it is in its sources",
             "wait until `vstream backup restore` has ended, or run that again if it was stopped",
@@ -157,12 +156,7 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
 def _create(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
     name = stream.config.name
     if name in context.observed.missing:
-        yield Blocked(
-            name=name,
-            region=stream.region,
-            reason=UNANSWERED,
-            hint=f"is `{stream.region}` down? plan again when it is back",
-        )
+        yield Blocked.of_silent(stream)
         return
     # What takes over a former stream gets the history from there.
     follows_former = (stream.takes_over or "").startswith(FORMER_PREFIX)
@@ -202,14 +196,14 @@ def _update(
     elif not change_sources.find_reconfigured_sources(fields):
         yield update
     elif change_sources.drops_source(fields):
-        yield _block(
+        yield Blocked.of(
             stream,
             "some of its sources change and others are removed, which needs two plans",
             "keep the regions that the stream has now, apply, and then remove regions",
         )
     elif left_out := change_sources.find_subject_left_out(stream.config.name, fields, context):
         origin, subject = left_out
-        yield _block(
+        yield Blocked.of(
             stream,
             f"it would no longer take `{subject}` from `{origin}`, and what is stored there and not sourced yet "
             "would be left out for good",
@@ -232,16 +226,12 @@ def _make_canonical_config(observed: ObservedStream, context: DiffContext) -> St
     return StreamConfig(name=name, fields=context.form_of(name))
 
 
-def _block(stream: RenderedStream, reason: str, hint: str) -> Blocked:
-    return Blocked(name=stream.config.name, region=stream.region, reason=reason, hint=hint)
-
-
 def _block_foreign(stream: RenderedStream, observed: ObservedStream, context: DiffContext) -> Blocked | None:
     """Block any change of an *observed* stream of another topology, or with another role."""
     name, owner = stream.config.name, observed.config.owner
     is_own = owner == context.topology.name
     if not is_own and not context.adopt & {name, "all"}:
-        return _block(
+        return Blocked.of(
             stream,
             f"it belongs to the topology `{owner}`" if owner else "it exists, and vstream did not create it",
             f"rename one of the two, or take it over with `--adopt {name}`",
@@ -250,7 +240,7 @@ def _block_foreign(stream: RenderedStream, observed: ObservedStream, context: Di
     if is_own and role != desired_role and (role is not None or desired_role == Role.CATALOG.value):
         # A catalog holds no messages: its limits would delete them. An ordering stream and an origin have one name in
         # hidden accounts: in between, publishes would reach neither.
-        return _block(
+        return Blocked.of(
             stream,
             f"its role is `{role}`, and would become `{desired_role}`: that is another consistency model or home",
             "change the topology back, or give the virtual stream another name and move over",
@@ -263,20 +253,20 @@ def _block_refused(stream: RenderedStream, fields: Sequence[FieldChange], contex
     for change in fields:
         reason = explain_refusal(change.field.partition(".")[0], change.before, change.after)
         if reason:
-            return _block(
+            return Blocked.of(
                 stream,
                 f"`{change.field}` is {_dump_json(change.before)}, the topology says {_dump_json(change.after)}: {reason}",
                 change_consistency.hint_for_mirror(stream, fields, context)
                 or "change the topology back, or give the virtual stream another name and move over",
             )
     if change_routing.swaps_subjects(stream, fields):
-        return _block(
+        return Blocked.of(
             stream,
             "it gains subjects and loses others: one is safe only before the mappings change, the other only after",
             "add the new subjects and apply, then remove the old ones",
         )
     if {"num_replicas", "placement"} <= {change.field for change in fields}:
-        return _block(
+        return Blocked.of(
             stream,
             "`num_replicas` and `placement` would change, and servers refuse to scale and move a stream in one step",
             "change one of the two in the topology and apply it, then the other",
@@ -292,7 +282,7 @@ def _block_other_version(stream: RenderedStream, change: FieldChange, context: D
     versions = [context.observed.versions.get(str(cluster), "") for cluster in clusters]
     if len({version >= _MOVES_ALONE for version in map(parse_version, versions) if version is not None}) <= 1:
         return None
-    return _block(
+    return Blocked.of(
         stream,
         f"it would move from servers of {versions[0]} to servers of {versions[1]}: such a move never ends",
         "update the older ones, then run this again",

@@ -12,6 +12,7 @@ from typing import ClassVar, TypeAlias
 from vstream.formatting import quote_names
 from vstream.plan.risk import Removal, Risk
 from vstream.syntax.document import Json
+from vstream.topology.bundle import RenderedConsumer, RenderedStream
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.stream_config import (
@@ -222,6 +223,16 @@ class Blocked:
     region: str | None
     reason: str
     hint: str
+
+    @classmethod
+    def of(cls, item: Change | RenderedStream | RenderedConsumer, reason: str, hint: str) -> Blocked:
+        """What *item* is, or is changed, is blocked."""
+        return cls(name=item.config.name, region=item.region, reason=reason, hint=hint)
+
+    @classmethod
+    def of_silent(cls, item: RenderedStream | RenderedConsumer) -> Blocked:
+        """Nobody says whether *item* is as it should be."""
+        return cls.of(item, UNANSWERED, f"is `{item.region}` down? plan again when it is back")
 
 
 @value_class

@@ -123,16 +123,14 @@ def block_takeovers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterab
             continue  # of the topology itself, in the layout that it moves away from
         observed = context.streams.get(plain)
         if observed is None:
-            yield Blocked(
-                name=stream.config.name,
-                region=stream.region,
+            yield Blocked.of(
+                stream,
                 reason=f"it takes over `{plain}`, which does not exist, or does not answer",
                 hint="take `takes_over` out of the topology if everything has been taken over",
             )
         elif reason := _explain_misfit(stream, observed):
-            yield Blocked(
-                name=stream.config.name,
-                region=stream.region,
+            yield Blocked.of(
+                stream,
                 reason=f"it takes over `{plain}`, which {reason}",
                 hint="a plain stream is taken over as a whole, by a stream with all of its subjects",
             )

@@ -145,9 +145,8 @@ def block_unreachable_sources(outcomes: Sequence[Outcome], context: DiffContext)
             continue
         for origin in change.dropped_sources:
             if stream_config.is_in_domain(origin) and (stream_config.account_in(origin) or "") not in domains:
-                yield Blocked(
-                    name=change.config.name,
-                    region=change.region,
+                yield Blocked.of(
+                    change,
                     reason=f"nobody can ask `{stream_config.account_in(origin)}` whether everything of `{origin}` has been taken",
                     hint=_STEPS,
                 )

@@ -97,26 +97,23 @@ def _has_lost_home(stream: RenderedStream, context: DiffContext) -> bool:
 def _block(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -> Blocked | None:
     """Block the promotion of *copy* if servers cannot do it, or if another copy has, or may have, come further."""
     name, virtual, is_lost = copy.config.name, stream.virtual, _has_lost_home(stream, context)
-    dead = "its home is dead" if is_lost else "its origin is gone"
+    cause = "its home is dead" if is_lost else "its origin is gone"
     if context.topology.server_version < seed_region.SINCE:
-        return Blocked(
-            name=stream.config.name,
-            region=stream.region,
-            reason=f"{dead}, and servers before 2.12 cannot make an origin out of a copy",
+        return Blocked.of(
+            stream,
+            reason=f"{cause}, and servers before 2.12 cannot make an origin out of a copy",
             hint="update the servers and `server_version`; or publish to a stream with another name",
         )
     for sibling in context.siblings[virtual]:
         copied = context.streams.get(sibling.config.name)
         if sibling.config.name in context.observed.missing and sibling.role is Role.READ:
-            reason = f"{dead}, and whether `{sibling.config.name}` has more of it than `{name}` is not known"
+            reason = f"{cause}, and whether `{sibling.config.name}` has more of it than `{name}` is not known"
             hint = f"is `{sibling.region}` down? plan again when it is back, or give that region up, too"
-            return Blocked(name=stream.config.name, region=stream.region, reason=reason, hint=hint)
+            return Blocked.of(stream, reason=reason, hint=hint)
         if copied is not None and copied.last_seq > copy.last_seq:
-            reason = (
-                f"{dead}, and `{copied.config.name}` has {copied.last_seq:,} messages of it, `{name}` {copy.last_seq:,}"
-            )
+            reason = f"{cause}, and `{copied.config.name}` has {copied.last_seq:,} messages of it, `{name}` {copy.last_seq:,}"
             hint = f"make `{sibling.region}` its home{' under `lost`' if is_lost else ''}"
-            return Blocked(name=stream.config.name, region=stream.region, reason=reason, hint=hint)
+            return Blocked.of(stream, reason=reason, hint=hint)
     return None
 
 

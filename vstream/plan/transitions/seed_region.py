@@ -149,9 +149,8 @@ def block_incomplete_readers(outcomes: Sequence[Outcome], context: DiffContext) 
             continue
         is_going_on = isinstance(change, Update) and change.handover is not Handover.SOURCE
         if not is_going_on and (leaving := _list_leaving_origins(change.config, context)):
-            yield Blocked(
-                name=change.config.name,
-                region=change.region,
+            yield Blocked.of(
+                change,
                 reason=f"it would lack what is published into {summarize_names(leaving)} until that goes, in the same plan",
                 hint="keep for now what goes (a region, or `takes_over`), apply, and then take it out of the topology",
             )
