@@ -42,7 +42,6 @@ from vstream.topology.stream_config import (
     FORMER_PREFIX,
     RESTORE_KEY,
     ROLE_KEY,
-    STREAM_KEY,
     ObservedStream,
     StreamConfig,
     list_unmeasured_ends,
@@ -355,7 +354,7 @@ def _note_renames(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator
     messages: dict[str, int] = {}
     for outcome in outcomes:
         if isinstance(outcome, Delete):
-            virtual = outcome.config.metadata.get(STREAM_KEY, "")
+            virtual = outcome.config.virtual or ""
             deleted.setdefault(virtual, set()).add((outcome.region, outcome.role))
             messages[virtual] = max(messages.get(virtual, 0), outcome.messages)
     for virtual, streams in context.siblings.items():

@@ -11,7 +11,7 @@ from vstream.plan.plan import Change, Delete, Gate, GateKind, Handover, Update, 
 from vstream.plan.stages import Stage, stage_after, stage_of
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.topology.model import Role
-from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, ObservedStream, parse_source
+from vstream.topology.stream_config import FORMER_PREFIX, ObservedStream, parse_source
 
 _SOURCED = frozenset({Role.WRITE, Role.ORIGIN, Role.ORDER})
 _ALIVE = timedelta(seconds=3)
@@ -57,7 +57,7 @@ def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iter
     A copy in the new home shows that an earlier run did not end. A server that dies meanwhile may have lost the rest.
     """
     deleted = [change for change in changes if isinstance(change, Delete)]
-    shrinking = {change.config.metadata.get(STREAM_KEY) for change in deleted}
+    shrinking = {change.config.virtual for change in deleted}
     copies: defaultdict[tuple[str | None, str | None], list[str]] = defaultdict(list)
     for change in deleted:
         copies[change.config.mirror_name, change.region].append(change.config.name)
@@ -167,7 +167,7 @@ def _list_unchanged_gates(changes: Sequence[Change], context: DiffContext) -> It
             continue
         if change.config.name.startswith(FORMER_PREFIX):
             continue
-        siblings = context.siblings.get(change.config.metadata.get(STREAM_KEY, ""), ())
+        siblings = context.siblings.get(change.config.virtual or "", ())
         sourcing = [sibling.config.name for sibling in siblings if sibling.config.source_names]
         readers = tuple(name for name in sourcing if name in context.streams)
         if readers:
@@ -187,10 +187,10 @@ def _list_former_gates(changes: Sequence[Change], context: DiffContext) -> Itera
     # Once nobody follows them any more, it only counts that nothing has come since.
     followed = {gate.stream for gate in _drain_gates(changes)}
     for change in former_streams:
-        name, virtual = change.config.name, change.config.metadata.get(STREAM_KEY)
+        name, virtual = change.config.name, change.config.virtual
         if change.role is Role.WRITE:
             read_configs = [candidate.config for candidate in former_streams if candidate.role is Role.READ]
-            between = tuple(config.name for config in read_configs if config.metadata.get(STREAM_KEY) == virtual)
+            between = tuple(config.name for config in read_configs if config.virtual == virtual)
             if not followed.isdisjoint(between):
                 yield Gate(kind=GateKind.PASSED_ON, stream=name, counterparts=between)
             if between:

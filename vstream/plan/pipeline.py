@@ -21,7 +21,6 @@ from vstream.plan.transitions.remove_region import adapt_to_losses, list_dead_st
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Consistency, Endpoint, Topology
-from vstream.topology.stream_config import STREAM_KEY
 from vstream.value_class import value_class
 
 
@@ -123,7 +122,7 @@ def require_no_other_losses(plan: Plan, topology: Topology) -> None:
 def _is_expected(change: Change, homed: Collection[str], dead_sources: Collection[str]) -> bool:
     match change:
         case Delete():
-            return change.is_dead or change.config.metadata.get(STREAM_KEY) in homed
+            return change.is_dead or change.config.virtual in homed
         case Update():
             return all(field.field in dead_sources for field in change.fields if field.risk is Risk.DATA_LOSS)
     return False

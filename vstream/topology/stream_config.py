@@ -170,6 +170,16 @@ class StreamConfig:
         """The topology that created this stream, None if vstream did not."""
         return self.metadata_value(TOPOLOGY_KEY)
 
+    @property
+    def virtual(self) -> str | None:
+        """The virtual stream that it is part of, None if vstream did not create it."""
+        return self.metadata_value(STREAM_KEY)
+
+    @property
+    def region(self) -> str | None:
+        """Where it lives, a region or the stretch cluster, None if vstream did not create it."""
+        return self.metadata_value(REGION_KEY)
+
     def metadata_value(self, key: str) -> str | None:
         """One value of the metadata. Asked many times of each stream, and `metadata` is a copy of all of it."""
         metadata = self.fields.get("metadata")

@@ -35,7 +35,6 @@ from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
 from vstream.topology.naming import PHYSICAL_PREFIX
 from vstream.topology.profiles import profile_of
-from vstream.topology.stream_config import STREAM_KEY
 from vstream.topology.units import spell_nanoseconds, spell_size
 
 _RISK_STYLE = {Risk.SAFE: "green", Risk.DISRUPTIVE: "yellow", Risk.RESOURCING: "bold red", Risk.DATA_LOSS: "bold red"}
@@ -251,7 +250,7 @@ def _change_lines(change: Change) -> Iterator[Text]:
 def _describe_held(change: Delete) -> str:
     held = "all its messages" if change.is_dead else format_count(change.messages, "message")
     if change.is_replaced:
-        held = f"none of its {held}, which `{change.config.metadata.get(STREAM_KEY)}` has by then"
+        held = f"none of its {held}, which `{change.config.virtual}` has by then"
     elif change.config.mirror_name is not None:  # whether that has lost some to its limits is not known
         held = f"of its {held}, those that `{change.config.mirror_name}` no longer has"
     return held + (f", positions of {format_count(change.consumers, 'consumer')}" if change.consumers else "")

@@ -28,7 +28,7 @@ from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Role, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import list_physical_streams
-from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ObservedStream
+from vstream.topology.stream_config import ROLE_KEY, ObservedStream
 
 LEADER_TIMEOUT = 10.0
 """Seconds that streams get to elect a leader. It takes 4 to 9."""
@@ -154,7 +154,7 @@ def _list_unknown_regions(
     """Regions where streams of *topology* live, and of whose servers nothing is known."""
     known_regions = {region.name for region in topology.regions} | endpoints.keys() | {*topology.clusters}
     owned = [stream.config for stream in streams if stream.config.owner == topology.name]
-    regions = {region for config in owned if (region := config.metadata_value(REGION_KEY)) is not None}
+    regions = {region for config in owned if (region := config.region) is not None}
     return frozenset(
         f"the servers of region `{region}`, which the topology does not have" for region in regions - known_regions
     )

@@ -24,7 +24,7 @@ from vstream.subjects.algebra import is_subset
 from vstream.syntax.document import object_or_empty
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Role
-from vstream.topology.stream_config import FORMER_PREFIX, REGION_KEY, ROLE_KEY, STREAM_KEY, ObservedStream, StreamConfig
+from vstream.topology.stream_config import FORMER_PREFIX, ROLE_KEY, ObservedStream, StreamConfig
 
 _TAKES_PUBLISHES = frozenset({Role.WRITE.value, Role.ORIGIN.value})
 
@@ -69,8 +69,7 @@ def block_abandoned_streams(outcomes: Sequence[Outcome], context: DiffContext) -
     """
     yield from outcomes
     for name, stream in sorted(context.undesired.items()):
-        metadata = stream.config.metadata
-        virtual, role = metadata.get(STREAM_KEY, ""), metadata.get(ROLE_KEY)
+        virtual, role = stream.config.virtual or "", stream.config.metadata_value(ROLE_KEY)
         siblings = context.siblings.get(virtual, ())
         if role not in _TAKES_PUBLISHES or not siblings:
             continue
@@ -78,7 +77,7 @@ def block_abandoned_streams(outcomes: Sequence[Outcome], context: DiffContext) -
         if not is_continued and role not in {sibling.role.value for sibling in siblings}:
             yield Blocked(
                 name=name,
-                region=metadata.get(REGION_KEY),
+                region=stream.config.region,
                 reason=f"`{virtual}` gets another consistency model, and what is stored here would be lost",
                 hint="change the topology back, or give the virtual stream another name and move over",
             )
@@ -148,9 +147,5 @@ def _explain_misfit(stream: RenderedStream, plain: ObservedStream) -> str | None
 
 def _is_own_origin(stream: RenderedStream, plain: ObservedStream) -> bool:
     """Whether *plain*, which *stream* takes over, is the origin that its virtual stream had until now."""
-    metadata = plain.config.metadata
-    return (
-        plain.config.owner == stream.config.owner
-        and metadata.get(STREAM_KEY) == stream.virtual
-        and metadata.get(ROLE_KEY) == Role.ORIGIN.value
-    )
+    is_origin = plain.config.metadata_value(ROLE_KEY) == Role.ORIGIN.value
+    return is_origin and plain.config.owner == stream.config.owner and plain.config.virtual == stream.virtual

@@ -94,7 +94,7 @@ def _block_other_layout(name: str, stream: stream_config.ObservedStream, routing
         hint = "a live topology cannot move from one to the other: change it back, or begin with new servers"
         if (former_routing, routing) == (_MAPPED, _ACCOUNTS):
             hint = _MOVE
-    return Blocked(name=name, region=stream.config.metadata.get(stream_config.REGION_KEY), reason=reason, hint=hint)
+    return Blocked(name=name, region=stream.config.region, reason=reason, hint=hint)
 
 
 def block_stranded_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
@@ -128,7 +128,7 @@ def block_unreachable_accounts(outcomes: Sequence[Outcome], context: DiffContext
         if separator and account not in accounts | domains and not account.startswith(stream_config.FORMER_PREFIX):
             yield Blocked(
                 name=name,
-                region=stream.config.metadata.get(stream_config.REGION_KEY),
+                region=stream.config.region,
                 reason=f"its account `{account}` would be removed before other streams have copied everything from it",
                 hint=_STEPS,
             )
@@ -177,7 +177,7 @@ def block_half_moved_streams(outcomes: Sequence[Outcome], context: DiffContext) 
         if name.startswith(stream_config.FORMER_PREFIX):
             yield Blocked(
                 name=name,
-                region=stream.config.metadata.get(stream_config.REGION_KEY),
+                region=stream.config.region,
                 reason="it still passes messages on, and other loaded rules or accounts change, too",
                 hint="apply `moves_from: mapped` with everything else first, then take that alone out of the topology",
             )

@@ -65,7 +65,7 @@ def replace_copies(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
             durable.config.owner == context.topology.name or is_record(durable.config) for durable in durables
         )
         if number := context.streams[outcome.config.name].consumers - going_on:
-            text = f"is replaced by `{outcome.config.metadata.get(STREAM_KEY)}`: {number:,} consumers of clients go with it"
+            text = f"is replaced by `{outcome.config.virtual}`: {number:,} consumers of clients go with it"
             yield Note(name=outcome.config.name, text=text)
 
 
@@ -147,8 +147,7 @@ def copies_of(virtual: str, streams: Iterable[ObservedStream], owner: str) -> tu
     """The copies of the `homed` stream *virtual*: first the one with the latest message; of equal ones, the one with most."""
     copies = []
     for stream in streams:
-        metadata = stream.config.metadata
-        is_copy = metadata.get(STREAM_KEY) == virtual and metadata.get(ROLE_KEY) == Role.READ.value
+        is_copy = stream.config.virtual == virtual and stream.config.metadata_value(ROLE_KEY) == Role.READ.value
         if is_copy and stream.config.owner == owner:
             copies.append(stream)
     copies.sort(key=lambda copy: (-copy.last_seq, -copy.messages, copy.config.name))

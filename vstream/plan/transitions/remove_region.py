@@ -25,7 +25,7 @@ from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 from vstream.topology.naming import PHYSICAL_PREFIX
 from vstream.topology.profiles import profile_named
-from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, StreamConfig
+from vstream.topology.stream_config import ROLE_KEY, ROUTING_KEY, StreamConfig
 from vstream.value_class import value_class
 
 CLOSED = f"{PHYSICAL_PREFIX}.closed"
@@ -36,23 +36,21 @@ def delete_undesired_streams(outcomes: Sequence[Outcome], context: DiffContext) 
     """Delete the streams that the topology no longer has. Those that clients can reach close first."""
     yield from outcomes
     for _, stream in sorted(context.undesired.items()):
-        metadata = stream.config.metadata
-        role = next((role for role in Role if role.value == metadata.get(ROLE_KEY)), None)
-        region, messages, consumers = metadata.get(REGION_KEY), stream.messages, stream.consumers
-        delete = Delete(config=stream.config, region=region, role=role, messages=messages, consumers=consumers)
+        config, messages, consumers = stream.config, stream.messages, stream.consumers
+        role = next((role for role in Role if role.value == config.metadata_value(ROLE_KEY)), None)
+        delete = Delete(config=config, region=config.region, role=role, messages=messages, consumers=consumers)
         yield from _close_before_delete(delete, context)
         yield delete
 
 
 def _close_before_delete(change: Delete, context: DiffContext) -> Iterator[Update]:
     """Close the stream that *change* deletes if others read it, clients can reach it, and it is open."""
-    metadata = change.config.metadata
-    profile = profile_named(metadata.get(ROUTING_KEY))
+    profile = profile_named(change.config.metadata_value(ROUTING_KEY))
     is_mapped = profile is not None and profile.has_physical_names
     is_reached = change.role is Role.ORIGIN or (change.role is Role.WRITE and not is_mapped)
     if not is_reached or change.role is None or change.region is None:
         return
-    virtual = metadata.get(STREAM_KEY, "")
+    virtual = change.config.virtual or ""
     readers = [stream.config for stream in context.siblings.get(virtual, ()) if stream.config.source_names]
     is_read = any(reader.name in context.streams for reader in readers)
     before, after = change.config.fields.get("subjects"), [f"{CLOSED}.{virtual}"]

@@ -24,7 +24,6 @@ from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import ServerVersion
 from vstream.topology.stream_config import (
     FROM_KEY,
-    STREAM_KEY,
     ObservedStream,
     StreamConfig,
     is_in_domain,
@@ -160,7 +159,7 @@ def _list_leaving_origins(config: StreamConfig, context: DiffContext) -> list[st
     """What siblings of *config*, a stream that sources, have taken from until now, and it never will."""
     if not config.source_names:
         return []
-    siblings = [sibling.config.name for sibling in context.siblings.get(config.metadata.get(STREAM_KEY, ""), ())]
+    siblings = [sibling.config.name for sibling in context.siblings.get(config.virtual or "", ())]
     followed: set[str] = set()
     for observed in filter(None, map(context.streams.get, siblings)):
         followed.update(observed.config.source_names, parse_positions(observed.config.metadata))
