@@ -148,8 +148,16 @@ def find_obstacle(subject: str, headers: Iterable[str]) -> str:
     return next(reasons, "")
 
 
+class Rank(NamedTuple):
+    """Where a message stands among those of its origin on its subject."""
+
+    is_newest: bool
+    is_behind: bool
+    """Whether the reader has an older one: no limit has removed this one."""
+
+
 class MissingMessage(NamedTuple):
-    """A message that its reader may have lost, where newer ones replace it. They are sorted by when they were written."""
+    """A message that its reader may have lost. They are sorted by when they were written."""
 
     written: float
     origin: str
@@ -157,10 +165,7 @@ class MissingMessage(NamedTuple):
     subject: str
     obstacle: str
     """Why it cannot be put back, whatever else is there; empty if it can."""
-    is_newest: bool
-    """Whether its origin has nothing newer on its subject."""
-    is_behind: bool
-    """Whether the reader has an older one of its origin on its subject: no limit has removed this one."""
+    rank: Rank
 
 
 @value_class

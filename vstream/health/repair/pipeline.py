@@ -239,8 +239,7 @@ async def _repair_sourcing(
     for planned in repairs.refills:
         if planned.obstacle is None:
             connection = require_reached(opened[refill.choose_writing_region(request.topology, planned.lost)])
-            tick = _make_tick(observer, planned.lost.origin)
-            await refill.publish_lost_end(planned, connection, tick)
+            await refill.publish_lost_end(planned, connection, _make_tick(observer, planned.lost.origin))
     return still_open
 
 

@@ -71,7 +71,7 @@ class SequenceSet:
 
     def __repr__(self) -> str:
         """As it could be written."""
-        return f"Runs({self.runs()})"
+        return f"SequenceSet({self.runs()})"
 
     def runs(self) -> list[tuple[int, int]]:
         """The (first, last) pairs, ascending, with a gap between any two."""

@@ -20,6 +20,7 @@ from vstream.health.repair.contents import (
     MADE_AGAIN,
     ContentRepairs,
     MissingMessage,
+    Rank,
     Replay,
     find_missing_sequences,
     find_obstacle,
@@ -132,8 +133,8 @@ async def _read_written(
     for part in physical_streams(stream):
         if part.role is not Role.WRITE:
             continue
+        connection = choose_connection_to(connections, part.place)
         try:
-            connection = choose_connection_to(connections, part.place)
             held[part.name], last = await list_sequences(connection, part.name, tick)
         except VstreamError as error:
             unread[part.name] = error.message
@@ -206,22 +207,23 @@ async def _examine_gap(fetcher: Fetcher, gap: _Gap, stored: int) -> tuple[Replay
         if not available:
             continue
         lacks -= available
-        ranks: dict[int, tuple[bool, bool]] = {}
+        ranks: dict[int, Rank] = {}
         if is_ranked := scan.limit(PER_SUBJECT) > 0:
             ranks = await _rank_by_subject(fetcher, gap, holder, available)
             available = SequenceSet((seq, seq) for seq in ranks)
-        by_id = defaultdict[str, list[tuple[int, float, bytes]]](list)  # sequence, time and digest of what is fit
+        by_id = defaultdict[str, list[tuple[MissingMessage, bytes]]](list)
         by_holder[holder] = SequenceSet()
         async for seq, message in fetcher.fetch(origin, holder, available):
             subject = physical.published_subject(fetcher.topology.naming, fetcher.stream, message.subject)
             if not _is_missing(scan, fetcher.stream, message, subject):
                 continue
-            stored_at = to_unix_seconds(message.stored_at)
-            obstacle = find_obstacle(message.subject, message.headers)
+            written, obstacle = to_unix_seconds(message.stored_at), find_obstacle(message.subject, message.headers)
+            rank = ranks.get(seq, Rank(is_newest=True, is_behind=False))
+            missing = MissingMessage(written, origin.name, seq, subject, obstacle, rank)
             if not obstacle and (msg_id := message.headers.get(_MSG_ID)):
-                by_id[msg_id].append((seq, stored_at, sha256(message.data).digest()))
+                by_id[msg_id].append((missing, sha256(message.data).digest()))
             if is_ranked:
-                ranked.append(MissingMessage(stored_at, origin.name, seq, subject, obstacle, *ranks[seq]))
+                ranked.append(missing)
             if obstacle and not is_ranked:
                 irreparable[obstacle].add(seq)
             else:
@@ -231,25 +233,23 @@ async def _examine_gap(fetcher: Fetcher, gap: _Gap, stored: int) -> tuple[Replay
 
 
 async def _find_dropped(
-    scan: Scan, by_id: Mapping[str, list[tuple[int, float, bytes]]], stored: int, tick: Tick
+    scan: Scan, by_id: Mapping[str, list[tuple[MissingMessage, bytes]]], stored: int, tick: Tick
 ) -> SequenceSet:
-    """Those messages with an id that the stream of *scan* dropped, as it has the same under that id."""
+    """Those messages with an id, each with the digest of its payload, that the stream of *scan* dropped: it has the same."""
     window, dropped = scan.limit("duplicate_window") / NS, SequenceSet()
     # One that has stored as many as all origins has dropped none.
     if not by_id or not window or int(scan.info["state"]["last_seq"]) >= stored:
         return dropped
     async for message, _ in read_provenances(scan.connection, scan.name, 1, tick):
-        for seq, stored_at, content in by_id.get(message.headers.get(_MSG_ID, ""), ()):
-            if message.time / NS + window + SETTLE >= stored_at:
+        for missing, digest in by_id.get(message.headers.get(_MSG_ID, ""), ()):
+            if message.time / NS + window + SETTLE >= missing.written:
                 same = await direct.get_by_seq_from_leader(scan.connection, scan.name, message.seq, timeout=TIMEOUT)
-                if same is not None and sha256(same.data).digest() == content:
-                    dropped.add(seq)
+                if same is not None and sha256(same.data).digest() == digest:
+                    dropped.add(missing.seq)
     return dropped
 
 
-async def _rank_by_subject(
-    fetcher: Fetcher, gap: _Gap, holder: str, lacks: SequenceSet
-) -> dict[int, tuple[bool, bool]]:
+async def _rank_by_subject(fetcher: Fetcher, gap: _Gap, holder: str, lacks: SequenceSet) -> dict[int, Rank]:
     """What of *lacks*, which *holder* has, may be lost, by its sequence; newer ones have replaced the rest."""
     origin, scan = gap.origin.name, gap.scan
     messages = NewestMessages(lacks, scan.held[origin].runs, scan.limit(PER_SUBJECT))
@@ -258,7 +258,7 @@ async def _rank_by_subject(
         if holder == origin:
             subject = physical.published_subject(fetcher.topology.naming, fetcher.stream, subject)
         messages.take(subject, seq)
-    return messages.sort()
+    return messages.rank()
 
 
 def _is_missing(scan: Scan, stream: VirtualStream, message: DirectMessage, subject: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from vstream.health.repair.contents import MissingMessage
+from vstream.health.repair.contents import MissingMessage, Rank
 from vstream.health.repair.live.scan import TIMEOUT, Scan
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
@@ -62,18 +62,14 @@ class NewestMessages:
             entry.oldest_held = entry.oldest_held or seq
             entry.held_since += 1
 
-    def sort(self) -> dict[int, tuple[bool, bool]]:
-        """
-        By sequence, what the reader may have lost: whether it is the newest, and whether the reader has an older one.
-
-        The rest newer ones of the same origin have replaced. A limit removes the oldest first.
-        """
-        ranks: dict[int, tuple[bool, bool]] = {}
+    def rank(self) -> dict[int, Rank]:
+        """By sequence, what the reader may have lost. Newer ones of its origin have replaced the rest: limits remove the oldest."""
+        ranks: dict[int, Rank] = {}
         for entry in self._subjects.values():
             for newer, seq in enumerate(reversed(entry.missing), entry.held_since):
                 is_behind = 0 < entry.oldest_held < seq
                 if is_behind or newer < self._most:
-                    ranks[seq] = seq == entry.newest, is_behind
+                    ranks[seq] = Rank(seq == entry.newest, is_behind)
         return ranks
 
 
@@ -93,9 +89,11 @@ async def judge_missing(
     for subject, candidates in by_subject.items():
         count, since = await _look_at(scan, subject)
         for newer, missing in enumerate(sorted(candidates, reverse=True)):
-            is_lost = newer + count < scan.limit(PER_SUBJECT) or missing.is_behind or since + _SKEW < missing.written
+            is_lost = (
+                newer + count < scan.limit(PER_SUBJECT) or missing.rank.is_behind or since + _SKEW < missing.written
+            )
             # Where one value counts, all regions get the last one. Of several, which are there is a matter of arrival.
-            is_wanted = newer == 0 and missing.is_newest and (is_lost or scan.limit(PER_SUBJECT) == 1)
+            is_wanted = newer == 0 and missing.rank.is_newest and (is_lost or scan.limit(PER_SUBJECT) == 1)
             if is_wanted and not missing.obstacle and not await _has_newer(scan, missing, connections):
                 continue
             passed[missing.origin].add(missing.seq)

@@ -117,8 +117,7 @@ async def publish_lost_end(refill: Refill, connection: Connection, tick: Tick) -
     Each message names the sequence that it must follow: what somebody else publishes meanwhile is never
     overwritten, and ends this with a VstreamError. What was published until then is where it belongs.
     """
-    lost = refill.lost
-    by_seq = {copy.seq: copy.message for copy in refill.copies}
+    lost, by_seq = refill.lost, {copy.seq: copy.message for copy in refill.copies}
     total = lost.last_taken - lost.last
     for done, seq in enumerate(range(lost.last + 1, lost.last_taken + 1)):
         if (message := by_seq.get(seq)) is not None:

@@ -69,6 +69,7 @@ async def replay_missing(
     for holder, sequences in replay.by_holder.items():
         name, token = new_replay_name(replay.origin)
         temporary = _TemporaryStream(topology, stream, connection, replay.reader, name, token, origin.place)
+        leftover = Leftover(stream=name, exists=True, readers=(replay.reader,), is_running=False)
         await temporary.announce()
         try:
             await temporary.begin(sequences.runs()[0][0])
@@ -79,9 +80,7 @@ async def replay_missing(
                 tick(done, replay.count)
             await temporary.wait_until_taken()
         finally:
-            await remove_leftover(
-                connection, Leftover(stream=name, exists=True, readers=(replay.reader,), is_running=False)
-            )
+            await remove_leftover(connection, leftover)
             await temporary.stop_answering()
     return replay.sequences - await _list_arrived(connection, replay)
 
