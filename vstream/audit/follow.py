@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from vstream.audit import server_access
-from vstream.audit.audit_tables import AuditTables, SparkFiles, add_arrivals
+from vstream.audit.audit_tables import SparkFiles, add_arrivals
 from vstream.audit.closed import OLDEST_FIRST
 from vstream.audit.context import AuditContext
 from vstream.audit.cut_tables import REPLACING, TTL, is_origin
@@ -95,11 +95,13 @@ class Follower:
             files = SparkFiles(spark=self.spark, scratch=self.scratch, uri=self._place_round(planned.number))
             extraction = read_plan(planned.plan, files, OLDEST_FIRST)
             self._keep_round(planned)
-            tables = self._select_window(planned, extraction)
+            rows = self._select_rows(planned, extraction)
+            window = replace(planned.plan, cuts=_narrow_to_window(planned, rows))
+            streams = make_table(self.spark, replace(extraction, plan=window).streams, STREAMS)
             context = replace(self.context, is_narrow=True)
             try:
                 pipeline = AuditPipeline(store=TableStore(self.spark), context=context, figures=self.figures)
-                return pipeline.run(tables.messages, tables.streams)
+                return pipeline.run(add_arrivals(rows, extraction.arrivals), streams)
             finally:
                 self.spark.catalog.clearCache()
 
@@ -140,15 +142,8 @@ class Follower:
             shutil.rmtree(self._place_round(old).removeprefix(HERE), ignore_errors=True)
             del self._ended[old]
 
-    def _select_window(self, planned: _Round, extraction: Extraction[None]) -> AuditTables:
-        """The tables of the window: what all rounds have read that is still there, and the *extraction* of this one."""
-        rows = self._select_rows(planned, extraction)
-        plan = replace(planned.plan, cuts=_narrow_to_window(planned, rows))
-        streams = make_table(self.spark, replace(extraction, plan=plan).streams, STREAMS)
-        return AuditTables(messages=add_arrivals(rows, extraction.arrivals), streams=streams)
-
     def _select_rows(self, planned: _Round, extraction: Extraction[None]) -> DataFrame:
-        """The messages of the window that streams still had after the reading."""
+        """The messages of the window that streams still had after the reading, whichever round has read them."""
         paths = [self._place_round(number) for number in sorted(self._ended)]
         schema = f"{', '.join(f'{item.name} {item.dataType.simpleString()}' for item in MESSAGES.fields)}, round int"
         rows = self.spark.read.schema(schema).option("basePath", f"file://{self.scratch}/rounds").parquet(*paths)

@@ -16,16 +16,18 @@ from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage
 from vstream.probe.info import StreamInfo
 from vstream.probe.report import Check, CheckStatus, Hop
-from vstream.probe.retry import Budget, describe_answer, is_old_server, parse_stored_sequence, skip_on_old_server
+from vstream.probe.retry import Budget, describe_answer, parse_stored_sequence
 from vstream.probe.target import ProbeTarget
 from vstream.syntax.document import Json
 from vstream.topology import naming, physical
+from vstream.topology.units import parse_version
 from vstream.value_class import value_class
 
 _PENDING = "Nats-Num-Pending"
 _MOST_SUBJECTS = 1024
 """Maximum number of subjects that a multi-subject request may match (server/stream.go, getDirectMulti)."""
 _BATCH = 4
+_RECENT = (2, 11, 0)
 NOWHERE = "_vstream_probe_none"
 _LAST_SEQ = 2**53
 _END, _NOT_FOUND, _INVALID, _TOO_MANY = 204, 404, 408, 413
@@ -249,8 +251,10 @@ async def _try_form(target: ProbeTarget, form: RequestForm, stored: DirectMessag
         return target.make_check(
             Hop.FORM, CheckStatus.OK, detail, form=form.name, answered_by=answered_by, elapsed_ms=outcome.elapsed_ms
         )
-    if form.is_recent and is_old_server(target):
-        return skip_on_old_server(target, Hop.FORM, form.name)
+    version = target.connection.server_version
+    if form.is_recent and (parse_version(version) or _RECENT) < _RECENT:
+        server = f"{target.connection.server_name} runs {version}"
+        return _skip(target, form.name, f"not on this server: {server}, and this came with 2.11")
     hint = None
     if form.is_many and not _is_end(outcome.answers[-1]):
         hint = "servers before 2.11 answer this way: which version does the server that holds the stream run?"

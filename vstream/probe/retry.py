@@ -9,16 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from vstream.errors import NoRespondersError
 from vstream.jetstream.answers import parse_sequence
 from vstream.jetstream.connection import Reply
-from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import ProbeTarget
-from vstream.topology.units import parse_version
 from vstream.value_class import value_class
 
 REPEAT_TIMEOUT = 3.0
 """Seconds for all repeated requests in one region. A replica that lags for longer counts as wrong."""
 _FIRST_PAUSE = 0.02
 _GROWTH = 1.5
-_RECENT = (2, 11, 0)
 
 
 @value_class
@@ -71,20 +68,6 @@ class Budget:
                     return Settled(answers=answers, elapsed_ms=elapsed_ms, problem=problem)
             await asyncio.sleep(pause)
             pause *= 2
-
-
-def is_old_server(target: ProbeTarget) -> bool:
-    """Whether the connected server is older than the forms of 2.11."""
-    running = parse_version(target.connection.server_version)
-    return running is not None and running < _RECENT
-
-
-def skip_on_old_server(target: ProbeTarget, hop: Hop, form: str) -> Check:
-    """A skipped check of *form*, for which the server is too old."""
-    server = f"{target.connection.server_name} runs {target.connection.server_version}"
-    return target.make_check(
-        hop, CheckStatus.SKIPPED, f"not on this server: {server}, and this came with 2.11", form=form
-    )
 
 
 def describe_answer(answer: Reply) -> str:
