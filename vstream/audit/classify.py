@@ -355,51 +355,15 @@ def _is_oldest() -> Column:
 
 def _explain_absence() -> Column:
     """Why a message is absent; null if it is counted without looking at messages (`find_expired_before_read`)."""
-    seq, first, has_no_cursor = F.col("origin_seq"), F.col("origin_first"), F.col("cursor").isNull()
-    cursor = _find_reached()
-    is_there = F.col("own").isNotNull()
-    is_readable = F.col("origin_last").isNotNull()
+    seq, cursor, has_no_cursor = F.col("origin_seq"), _find_reached(), F.col("cursor").isNull()
+    is_there, is_readable = F.col("own").isNotNull(), F.col("origin_last").isNotNull()
     may_be_gone = (F.col("former") != "") | _may_be_gone_at_origin()
-    is_oldest = _is_oldest()
-    # What its origin no longer has was written before it came to the region that still has it.
-    slack = F.when(is_there, F.lit(0)).otherwise(_longest_delay("max_age"))
-    old_since = F.col("time_ns") + F.col("max_age") - slack
-    is_old = F.coalesce(old_since <= F.col("reader_read_ns"), F.lit(True))
-    # It may be the first one that the stream has ever removed.
-    is_newly_old = F.coalesce(is_old & (old_since > F.col("reader_cut_ns")), F.lit(False))
-    # Of one origin, no message goes for newer ones before those that stand in front of it.
-    is_older_kept = F.coalesce(F.col("kept_from") < seq, F.lit(False))
-    are_newer_kept = (F.col("kept_since") + SKEW_NS >= F.col("time_ns")) & ~is_older_kept
-    newer = F.coalesce("kept", F.lit(0)) + F.col("newer_absent")
-    # What replaced it in all regions may be gone from everywhere: its time to live was short.
-    is_enough = (newer >= F.col("keeps")) | (F.col("may_hide") & (F.size("copies") == 0))
-    is_newer_kept = F.col("key").isNull() | (is_enough & (F.col("kept").isNull() | are_newer_kept))
-    # Who rolls a subject up in one region, or all subjects, leaves in the others' write streams what is gone from all read streams.
-    is_all_newer = F.col("lost_oldest") & is_oldest & (F.col("has_since") + SKEW_NS >= F.col("time_ns"))
-    are_newer = F.coalesce(are_newer_kept, F.lit(False)) | F.coalesce(is_all_newer, F.lit(False))
-    # Of another region it may have been read before it was rolled up.
-    is_nowhere = (F.size("copies") == 0) | (F.col("kept_until") + SKEW_NS >= F.col("reader_cut_ns"))
-    is_guessed = F.coalesce(is_nowhere, F.lit(False)) & are_newer
-    # A capture does not say what is a roll-up, and one with a time to live may be gone.
-    is_told = ~F.col("is_capture") & ~F.col("has_ttl")
-    is_rolled_up = F.col("may_roll_up") & F.when(is_told, _is_rolled_up(is_oldest, is_older_kept, are_newer)).otherwise(
-        is_guessed
-    )
-    # Its `max_msgs` has removed none of the youngest.
-    is_kept = F.coalesce(F.col("younger_absent") < F.col("removed_early"), F.lit(False))
-    is_early = is_oldest & is_kept & ~F.col("is_purged")
-    by_age = F.col("may_lose_oldest") & is_oldest & is_newly_old
-    by_limit = by_age | F.col("has_holes") & (
-        F.col("may_lose_any")
-        | (F.col("may_lose_oldest") & F.col("lost_oldest") & is_oldest & is_old & ~is_kept)
-        | (F.col("keeps").isNotNull() & F.coalesce(is_newer_kept, F.lit(False)))
-        | is_rolled_up
-    )
-    may_be_removed = by_limit | (F.col("has_ttl") & _is_ttl_over("reader_read_ns"))
-    is_passed = (F.col("former") == "") & F.col("cursor").isNotNull() & (seq < first)
+    may_be_removed = _may_be_removed()
+    is_early = _is_oldest() & _is_kept_by_number() & ~F.col("is_purged")
+    is_passed = (F.col("former") == "") & F.col("cursor").isNotNull() & (seq < F.col("origin_first"))
     is_late = F.col("is_capture") | (F.col("time_ns") + LATE_NS <= F.col("reader_cut_ns"))
     lost = (
-        F.when(is_oldest, F.lit("lost-prefix"))
+        F.when(_is_oldest(), F.lit("lost-prefix"))
         .when(seq < F.col("greatest"), F.lit("lost-middle"))
         .otherwise(F.lit("lost-tail"))
     )
@@ -420,15 +384,65 @@ def _explain_absence() -> Column:
     )
 
 
-def _is_rolled_up(is_oldest: Column, is_older_kept: Column, are_newer: Column) -> Column:
-    """Whether a roll-up came to the reader that may have removed the message there, or did so in all read streams."""
+def _may_be_removed() -> Column:
+    """Whether limits of the reader may have removed a message."""
+    # What its origin no longer has was written before it came to the region that still has it.
+    slack = F.when(F.col("own").isNotNull(), F.lit(0)).otherwise(_longest_delay("max_age"))
+    old_since = F.col("time_ns") + F.col("max_age") - slack
+    is_old = F.coalesce(old_since <= F.col("reader_read_ns"), F.lit(True))
+    # It may be the first one that the stream has ever removed.
+    is_newly_old = F.coalesce(is_old & (old_since > F.col("reader_cut_ns")), F.lit(False))
+    by_age = F.col("may_lose_oldest") & _is_oldest() & is_newly_old
+    by_limit = by_age | F.col("has_holes") & (
+        F.col("may_lose_any")
+        | (F.col("may_lose_oldest") & F.col("lost_oldest") & _is_oldest() & is_old & ~_is_kept_by_number())
+        | (F.col("keeps").isNotNull() & F.coalesce(_is_replaced(), F.lit(False)))
+        | (F.col("may_roll_up") & _may_be_rolled_up())
+    )
+    return by_limit | (F.col("has_ttl") & _is_ttl_over("reader_read_ns"))
+
+
+def _is_kept_by_number() -> Column:
+    """Whether the reader's `max_msgs` leaves a message, as it has removed none of the youngest."""
+    return F.coalesce(F.col("younger_absent") < F.col("removed_early"), F.lit(False))
+
+
+def _is_older_kept() -> Column:
+    """Whether the reader has an older one: of one origin, no message goes for newer ones before those in front of it."""
+    return F.coalesce(F.col("kept_from") < F.col("origin_seq"), F.lit(False))
+
+
+def _are_newer_kept() -> Column:
+    """Whether what the reader has of the key is newer."""
+    return (F.col("kept_since") + SKEW_NS >= F.col("time_ns")) & ~_is_older_kept()
+
+
+def _is_replaced() -> Column:
+    """Whether there are, or were, as many newer messages of the key as the reader keeps."""
+    newer = F.coalesce("kept", F.lit(0)) + F.col("newer_absent")
+    # What replaced it in all regions may be gone from everywhere: its time to live was short.
+    is_enough = (newer >= F.col("keeps")) | (F.col("may_hide") & (F.size("copies") == 0))
+    return F.col("key").isNull() | (is_enough & (F.col("kept").isNull() | _are_newer_kept()))
+
+
+def _may_be_rolled_up() -> Column:
+    """Whether a roll-up may have removed the message, there or in all read streams."""
+    # Who rolls a subject up in one region, or all subjects, leaves in the others' write streams what is gone from all read streams.
+    is_all_newer = F.col("lost_oldest") & _is_oldest() & (F.col("has_since") + SKEW_NS >= F.col("time_ns"))
+    are_newer = F.coalesce(_are_newer_kept(), F.lit(False)) | F.coalesce(is_all_newer, F.lit(False))
+    # Of another region it may have been read before it was rolled up.
+    is_nowhere = (F.size("copies") == 0) | (F.col("kept_until") + SKEW_NS >= F.col("reader_cut_ns"))
+    is_guessed = F.coalesce(is_nowhere, F.lit(False)) & are_newer
 
     def is_before(rolled: str) -> Column:
         return F.coalesce(F.col("time_ns") <= F.col(rolled) + SKEW_NS, F.lit(False))
 
-    is_rolled_up = (is_before("rolled_until") & ~is_older_kept) | (is_before("all_rolled_until") & is_oldest)
+    is_rolled_up = (is_before("rolled_until") & ~_is_older_kept()) | (is_before("all_rolled_until") & _is_oldest())
     was_anywhere = is_before("rolled_anywhere") | is_before("all_rolled_anywhere")
-    return is_rolled_up | ((F.size("copies") == 0) & are_newer & was_anywhere)
+    # A capture does not say what is a roll-up, and one with a time to live may be gone.
+    is_told = ~F.col("is_capture") & ~F.col("has_ttl")
+    told = is_rolled_up | ((F.size("copies") == 0) & are_newer & was_anywhere)
+    return F.when(is_told, told).otherwise(is_guessed)
 
 
 def find_expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
