@@ -184,6 +184,13 @@ class StreamScan:
         moment = self._context.shift_to_start(time)
         to.add(self._examples.describe_attempt(number, detail, stream=self.captured.name, seq=seq, at=moment))
 
+    def list_absent(self) -> Iterator[int]:
+        """The attempts that the stream does not hold."""
+        number = self.copies.find(0)
+        while number >= 0:
+            yield number
+            number = self.copies.find(0, number + 1)
+
     def enter_in_ledger(self) -> None:
         """Enter the messages of a write stream into the ledger: their place, and when they were written."""
         ledger, attempts = self._ledger, self._ledger.attempts

@@ -37,6 +37,24 @@ class CaptureContext:
         return wall - self.manifest.wall
 
 
+@value_class
+class Intervals:
+    """*count* intervals of a timeline from *start* on, each of *length* nanoseconds."""
+
+    start: int
+    length: int
+    count: int
+
+    @property
+    def starts(self) -> range:
+        """When each begins."""
+        return range(self.start, self.start + self.count * self.length, self.length)
+
+    def find(self, moment: int) -> int:
+        """The place of the interval with *moment*; none has it if that is below zero, or not below *count*."""
+        return (moment - self.start) // self.length
+
+
 def end_of_fault(fault: FaultRecord) -> int | None:
     """When all servers were healthy again after *fault*; None if that is not recorded."""
     return fault.healed if fault.healed is not None else fault.healing

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from vstream.capture.records import OperationKind, OperationRecord
@@ -178,15 +179,18 @@ class History:
             for key in sorted(table, key=place):
                 table[key] = table.pop(key)
 
+    def list_logs(self) -> Iterator[OperationLog]:
+        """The logs of publishes, reads and fetches."""
+        for logs in (self.publishes, self.reads, self.fetches):
+            yield from logs.values()
+
     def lateness(self) -> Iterator[int]:
         """How late each publish, read and fetch was sent after it was due."""
-        for calls in (*self.publishes.values(), *self.reads.values(), *self.fetches.values()):
-            yield from calls.late
+        return chain.from_iterable(calls.late for calls in self.list_logs())
 
     def last_due(self) -> int:
         """When the last operation was due."""
-        every = (*self.publishes.values(), *self.reads.values(), *self.fetches.values())
-        return max((calls.due[-1] for calls in every if calls.due), default=0)
+        return max((calls.due[-1] for calls in self.list_logs() if calls.due), default=0)
 
 
 def read_history(capture: Capture) -> History:
@@ -195,7 +199,7 @@ def read_history(capture: Capture) -> History:
     for operation in capture.operations():
         history.add(operation)
     history.sort_by_regions(capture.manifest().regions)
-    for calls in (*history.publishes.values(), *history.reads.values(), *history.fetches.values()):
+    for calls in history.list_logs():
         calls.sort()
     for (stream, _), unknown in history.read_ids.items():
         for entry in [item for item in unknown if item in history.attempts[stream].numbers]:

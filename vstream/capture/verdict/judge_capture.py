@@ -10,7 +10,7 @@ from vstream.capture.store import Capture
 from vstream.capture.verdict import units
 from vstream.capture.verdict.cases import is_deadly, list_cases
 from vstream.capture.verdict.contents import Ledger, StreamScan, find_layout
-from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory, end_of_fault
+from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory, Intervals, end_of_fault
 from vstream.capture.verdict.deliveries import Deliveries
 from vstream.capture.verdict.history import History, read_history
 from vstream.capture.verdict.lost import Holdings, compare_served_order
@@ -102,22 +102,21 @@ def _judge_faults(facts: Measurements) -> Iterator[FaultVerdict]:
 
 
 def _build_timeline(facts: Measurements) -> Timeline:
-    shown = _find_timeline_span(facts.context)
-    interval, count = timeline_intervals(shown)
+    intervals = _choose_intervals(facts.context)
     lag: dict[str, dict[str, tuple[int, ...]]] = {}
     for flow in facts.flows.values():
-        for origin, reader, behind in flow.lag(shown.start, interval, count):
+        for origin, reader, behind in flow.lag(intervals):
             readers = lag.setdefault(origin, {})
-            before = readers.get(reader, (0,) * count)
+            before = readers.get(reader, (0,) * intervals.count)
             readers[reader] = tuple(map(sum, zip(before, behind, strict=True)))
     regions = facts.context.manifest.regions
     return Timeline(
-        start=shown.start,
-        interval=interval,
-        intervals=count,
-        publishes=publish_intervals(facts.history, shown.start, interval, count),
-        reads=answered_read_shares(facts.history, shown.start, interval, count),
-        control_plane=slowest_meta_answers(facts.samples, shown.start, interval, count, regions),
+        start=intervals.start,
+        interval=intervals.length,
+        intervals=intervals.count,
+        publishes=_count_publishes_by_region(facts.history, intervals),
+        reads=_measure_answered_shares(facts.history, intervals),
+        control_plane=_find_slowest_meta_answers(facts.samples, intervals, regions),
         lag=lag,
     )
 
@@ -202,15 +201,17 @@ def _count_unexpected_reads(context: CaptureContext, stream: str, history: Histo
     return by_region
 
 
-def _find_timeline_span(context: CaptureContext) -> Window:
-    """What the timeline shows, from a whole second of the load on: the load, and steps and faults before and after it."""
+def _choose_intervals(context: CaptureContext) -> Intervals:
+    """Those of the load, and of steps and faults before and after it, from a whole second of the load on."""
     starts = [context.run.start, *(window.start for window in context.windows)]
     ends = [context.run.end, *(window.end for window in context.windows)]
     for fault in context.faults:
         starts.append(fault.injected)
         ends.append(end_of_fault(fault) or fault.injected)
-    start = min(starts)
-    return Window(name="", start=start - (start - context.run.start) % _SECOND, end=max(ends), action="")
+    start = min(starts) - (min(starts) - context.run.start) % _SECOND
+    span = max(max(ends) - start, 1)
+    length = _SECOND * -(-span // (_SECOND * _MOST_INTERVALS))
+    return Intervals(start=start, length=length, count=-(-span // length))
 
 
 def _list_warnings(
@@ -318,22 +319,15 @@ def find_outages(context: CaptureContext, fault: FaultRecord, history: History) 
         )
 
 
-def timeline_intervals(run: Window) -> tuple[int, int]:
-    """Length and number of the timeline's intervals."""
-    length = max(run.end - run.start, 1)
-    interval = _SECOND * -(-length // (_SECOND * _MOST_INTERVALS))
-    return interval, -(-length // interval)
-
-
-def publish_intervals(
-    history: History, start: int, interval: int, count: int
-) -> Mapping[str, tuple[PublishInterval, ...]]:
+def _count_publishes_by_region(history: History, intervals: Intervals) -> Mapping[str, tuple[PublishInterval, ...]]:
     """The publishes in each interval, by region."""
     regions: defaultdict[str, list[OperationLog]] = defaultdict(list)
     for (_, region), calls in history.publishes.items():
         regions[region].append(calls)
-    starts = range(start, start + count * interval, interval)
-    return {region: tuple(_count_publishes(logs, at, interval) for at in starts) for region, logs in regions.items()}
+    counts = {}
+    for region, logs in regions.items():
+        counts[region] = tuple(_count_publishes(logs, start, intervals.length) for start in intervals.starts)
+    return counts
 
 
 def _count_publishes(every: Sequence[OperationLog], start: int, interval: int) -> PublishInterval:
@@ -354,15 +348,13 @@ def _count_publishes(every: Sequence[OperationLog], start: int, interval: int) -
     )
 
 
-def answered_read_shares(
-    history: History, start: int, interval: int, count: int
-) -> Mapping[str, tuple[float | None, ...]]:
+def _measure_answered_shares(history: History, intervals: Intervals) -> Mapping[str, tuple[float | None, ...]]:
     """The share of answered reads in each interval, by region."""
     totals: dict[str, list[list[int]]] = {}
     for (_, region), calls in history.reads.items():
-        total = totals.setdefault(region, [[0, 0] for _ in range(count)])
-        for place in range(count):
-            low, high = calls.find_range(start + place * interval, start + (place + 1) * interval)
+        total = totals.setdefault(region, [[0, 0] for _ in range(intervals.count)])
+        for place, start in enumerate(intervals.starts):
+            low, high = calls.find_range(start, start + intervals.length)
             total[place][0] += calls.count(OK, low, high)
             total[place][1] += high - low
     shares = {}
@@ -372,16 +364,16 @@ def answered_read_shares(
     return shares
 
 
-def slowest_meta_answers(
-    samples: Sequence[Sample], start: int, interval: int, count: int, regions: Sequence[str]
+def _find_slowest_meta_answers(
+    samples: Sequence[Sample], intervals: Intervals, regions: Sequence[str]
 ) -> Mapping[str, tuple[int | None, ...]]:
     """The meta leader's slowest answer in each interval, by region; -1 if a request failed."""
     slowest: dict[str, list[int | None]] = {}
     for sample in samples:
-        place = (sample.at - start) // interval
-        if not 0 <= place < count:
+        place = intervals.find(sample.at)
+        if not 0 <= place < intervals.count:
             continue
-        values = slowest.setdefault(sample.region, [None] * count)
+        values = slowest.setdefault(sample.region, [None] * intervals.count)
         existing = values[place]
         if sample.control_plane is None or existing == _FAILED:
             values[place] = _FAILED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import or_
 
@@ -113,7 +113,7 @@ class Holdings:
     def _judge_region(self, region: str, scan: StreamScan) -> tuple[ServedVerdict, Sequence[int]]:
         """The verdict on what clients of *region* read, and the messages that are lost there."""
         attempts = self._ledger.attempts
-        acked = [number for number in _find_absent(scan) if attempts.is_acked(number)]
+        acked = [number for number in scan.list_absent() if attempts.is_acked(number)]
         absent = [number for number in acked if not self._is_given_up(scan, number)]
         superseded = find_removed_by_limits(scan, self._ledger, absent)
         lost = [number for number in absent if number not in superseded]
@@ -148,7 +148,7 @@ class Holdings:
         attempts = self._ledger.attempts
         is_read = scan.captured.role in READ_ROLES
         absent = []
-        for number in _find_absent(scan):
+        for number in scan.list_absent():
             belongs = self._is_home(scan, number) if scan.is_write else not (is_read and attempts.is_acked(number))
             if belongs and self._anywhere[number] and not self._is_given_up(scan, number):
                 absent.append(number)
@@ -203,14 +203,6 @@ class Holdings:
         if seq > scan.last_seq:
             return f"{where}: {scan.captured.name} was set back, and ends at sequence {scan.last_seq}"
         return f"{where}: {scan.captured.name} has a gap at its sequence {seq}"
-
-
-def _find_absent(scan: StreamScan) -> Iterator[int]:
-    """The attempts that the stream does not hold."""
-    number = scan.copies.find(0)
-    while number >= 0:
-        yield number
-        number = scan.copies.find(0, number + 1)
 
 
 def compare_served_order(scans: Sequence[StreamScan]) -> tuple[bool | None, int]:

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from vstream.capture.records import Sample, Window
 from vstream.capture.verdict.contents import Ledger, StreamScan
-from vstream.capture.verdict.context import CaptureContext
+from vstream.capture.verdict.context import CaptureContext, Intervals
 from vstream.capture.verdict.history import NOTHING
 from vstream.capture.verdict.packed_operations import summarize
 from vstream.capture.verdict.verdict import ArrivalDelay, Convergence
@@ -114,22 +114,21 @@ class Propagation:
                 assert result is not None
                 yield ArrivalDelay(origin=attempts.regions.text(origin), region=region, spread=result)
 
-    def lag(self, start: int, interval: int, count: int) -> Iterator[tuple[str, str, Sequence[int]]]:
-        """By origin and reading region: messages written and not yet there at the end of each of *count* intervals."""
-        attempts = self._ledger.attempts
+    def lag(self, intervals: Intervals) -> Iterator[tuple[str, str, Sequence[int]]]:
+        """By origin and reading region: messages written and not yet there at the end of each of *intervals*."""
+        attempts, count = self._ledger.attempts, intervals.count
         regions = sorted(set(attempts.region))
         written: dict[int, list[int]] = {region: [0] * count for region in regions}
         for number, time in enumerate(self.written):
             if time != NOTHING:
-                written[attempts.region[number]][min(max((time - start) // interval, 0), count - 1)] += 1
+                written[attempts.region[number]][min(max(intervals.find(time), 0), count - 1)] += 1
         for reader, scan in self._served.items():
             if scan.is_write:
                 continue
             pending = {region: list(values) for region, values in written.items()}
             region_of = attempts.region
             for number, _, arrived in self._rows(reader, scan):
-                index = (arrived - start) // interval
-                pending[region_of[number]][min(max(index, 0), count - 1)] -= 1
+                pending[region_of[number]][min(max(intervals.find(arrived), 0), count - 1)] -= 1
             for region in regions:
                 # Clocks of two servers on one machine agree, but not to the microsecond at an interval's end.
                 yield attempts.regions.text(region), reader, [max(0, lag) for lag in accumulate(pending[region])]
@@ -146,12 +145,10 @@ class Propagation:
                 index = bisect_left(healed, written)
                 if index < len(healed):
                     latest[index] = max(latest[index] or 0, arrived)
-            absent = scan.copies.find(0)
-            while absent >= 0:
+            for absent in scan.list_absent():
                 index = bisect_left(healed, self.written[absent])
                 if self.written[absent] != NOTHING and index < len(healed):
                     latest[index] = None
-                absent = scan.copies.find(0, absent + 1)
             moment: int | None = 0
             for index, heal in enumerate(healed):
                 newest = latest[index]

@@ -245,10 +245,8 @@ class StreamVerdict:
         for served in self.served:
             yield from self._make_finding("lost", f"in {served.region}", served.lost)
         for stream in self.physical:
-            yield from self._make_finding("duplicated", f"in {stream.name}", stream.duplicated)
-            yield from self._make_finding("unexpected", f"in {stream.name}", stream.unexpected)
-            yield from self._make_finding("reordered", f"in {stream.name}", stream.reordered)
-            yield from self._make_finding("diverged", f"in {stream.name}", stream.diverged)
+            for code in ("duplicated", "unexpected", "reordered", "diverged"):
+                yield from self._make_finding(code, f"in {stream.name}", getattr(stream, code))
         for region, reads in self.unexpected_reads.items():
             yield from self._make_finding("unexpected-reads", f"in {region}", reads)
 
