@@ -11,17 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
+from pyspark.sql import datasource
 
 from vstream.audit.source.options import to_nanoseconds
 from vstream.value_class import value_class
@@ -55,9 +45,9 @@ class Bounds:
         )
 
 
-def push_filters(filters: Iterable[Filter], bounds: Bounds) -> tuple[Bounds, list[Filter]]:
+def push_filters(filters: Iterable[datasource.Filter], bounds: Bounds) -> tuple[Bounds, list[datasource.Filter]]:
     """*bounds* narrowed by *filters*, and the filters that Spark has to apply itself."""
-    rest: list[Filter] = []
+    rest: list[datasource.Filter] = []
     for item in filters:
         result, is_exact = _bounds(item)
         if result is not None:
@@ -98,15 +88,15 @@ def _ends(condition: Any, value: Any) -> tuple[int | None, int | None] | None:  
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     match condition:
-        case EqualTo() | EqualNullSafe():
+        case datasource.EqualTo() | datasource.EqualNullSafe():
             return value, value
-        case GreaterThan():
+        case datasource.GreaterThan():
             return value + 1, None
-        case GreaterThanOrEqual():
+        case datasource.GreaterThanOrEqual():
             return value, None
-        case LessThan():
+        case datasource.LessThan():
             return None, value - 1
-        case LessThanOrEqual():
+        case datasource.LessThanOrEqual():
             return None, value
         case _:
             return None
@@ -119,7 +109,7 @@ def _widen(ends: tuple[int | None, int | None], slack: int) -> Bounds:
 
 def _subjects(condition: Any, value: Any) -> tuple[str, ...]:
     """The NATS subjects that match *condition*, none if they cannot be listed."""
-    if isinstance(condition, StringStartsWith):
+    if isinstance(condition, datasource.StringStartsWith):
         # Only a prefix of whole tokens is a subject: `a.b.` is, `a.b` would also begin `a.bc`.
         prefix = str(value)
         return (f"{prefix}>",) if prefix.endswith(".") and _is_subject(prefix[:-1]) else ()
@@ -134,9 +124,9 @@ def _is_subject(text: str) -> bool:
 
 
 def _values(condition: Any, value: Any) -> frozenset[str] | None:
-    if isinstance(condition, (EqualTo, EqualNullSafe)) and isinstance(value, str):
+    if isinstance(condition, (datasource.EqualTo, datasource.EqualNullSafe)) and isinstance(value, str):
         return frozenset({value})
-    if isinstance(condition, In) and all(isinstance(text, str) for text in condition.value):
+    if isinstance(condition, datasource.In) and all(isinstance(text, str) for text in condition.value):
         return frozenset(condition.value)
     return None
 
