@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,7 @@ import pytest
 
 from tests.support.audit_histories import History, Maker
 from tests.support.audit_timelines import NOW, SCRIPTED, SECOND, TROUBLES, StreamLog, Timeline
-from vstream.audit.closed import NOTHING_CLOSED, ClosedPart
-from vstream.audit.closing import judge_and_close
+from vstream.audit.closing import KeptMessages, judge_and_close
 from vstream.audit.context import AuditContext
 from vstream.audit.local_frames import make_table
 from vstream.audit.report import Report
@@ -243,26 +241,19 @@ def audit_moments(
                 streams.append(row | {"limits": {"duplicate_window": 0} | log.limits})
         advanced = advance(state, spark, moments)
         table = make_table(spark, [tuple(row[name] for name in STREAMS.names) for row in streams], STREAMS)
-        judged: list[ClosedPart] = []
-        make_pipeline = partial(start_pipeline, spark, judged, [timeline.virtual for timeline in timelines])
+        context = AuditContext(
+            subject="test", models=dict.fromkeys((timeline.virtual for timeline in timelines), "virtual")
+        )
+        pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket=4, figures=10**9)
         arrivals = make_table(spark, [], MESSAGES)
-        mine = judge_and_close(state, advanced.closed, table, arrivals, make_pipeline, at_least=0)
-        whole_one = make_pipeline(NOTHING_CLOSED).run(advanced.messages, table)
+        kept_messages = KeptMessages(state=state, closed=advanced.closed, arrivals=arrivals, number=0)
+        mine = judge_and_close(kept_messages, table, pipeline, "", at_least=0)
+        whole_one = replace(pipeline, store=TableStore(spark), seconds={}).run(advanced.messages, table)
         kinds = {timeline.virtual: timeline.kind for timeline in timelines}
-        assert tell(mine) == tell(whole_one), moment
-        *_, last, _ = judged
-        counts.update(kinds[item.virtual] for item in last.virtuals)
+        assert tell(mine.report) == tell(whole_one), moment
+        counts.update(kinds[item.virtual] for item in mine.cut.closed.virtuals)
         spark.catalog.clearCache()
     return counts
-
-
-def start_pipeline(
-    spark: SparkSession, judged: list[ClosedPart], virtuals: Sequence[str], closed: ClosedPart
-) -> AuditPipeline:
-    """Note in *judged* what is closed."""
-    judged.append(closed)
-    context = AuditContext(subject="test", models=dict.fromkeys(virtuals, "virtual"))
-    return AuditPipeline(store=TableStore(spark), context=context, bucket=4, closed=closed, figures=10**9)
 
 
 def tell(report: Report) -> dict[str, Any]:

@@ -15,7 +15,8 @@ messages. Why it is enough to judge the others:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow.compute as pc
@@ -27,9 +28,12 @@ from vstream.audit.codes import BY_KIND
 from vstream.audit.cut_tables import CutTables, is_origin, tabulate_closed
 from vstream.audit.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.report import Report
+from vstream.audit.request import SMALL
 from vstream.audit.schema import make_schema
-from vstream.audit.stages import AuditPipeline
+from vstream.audit.stages import AuditPipeline, AuditResult
 from vstream.audit.state import AuditState
+from vstream.audit.table_store import TableStore
+from vstream.value_class import value_class
 
 _QUIET: Final = frozenset({BY_KIND["pending"].code, BY_KIND["removed"].code})
 """Codes of findings that leave a virtual stream right: what is on its way, and what limits have removed."""
@@ -38,23 +42,33 @@ WORTHWHILE: Final = 200_000
 """Number of stored messages up to which all are judged each time: it would take longer to find out which need not be."""
 
 
-def judge_and_close(
-    state: AuditState,
-    closed: ClosedPart,
-    streams: DataFrame,
-    arrivals: DataFrame,
-    make_pipeline: Callable[[ClosedPart], AuditPipeline],
-    *,
-    at_least: int = WORTHWHILE,
-) -> Report:
-    """
-    The report on all messages of *state*, of which *closed* are only counted, and *arrivals* (`extract.read_plan`).
+@value_class
+class KeptMessages:
+    """What a *state* keeps of the messages to judge, and the *arrivals*, which it does not keep (`extract.read_plan`)."""
 
-    Virtual streams in which something is found are judged again as a whole. Then *state* records which messages are
-    closed now, if *at_least* so many are stored.
+    state: AuditState
+    closed: ClosedPart
+    """Those that need not be judged again."""
+    arrivals: DataFrame
+    number: int
+    """How many messages the streams had."""
+
+
+def judge_and_close(
+    kept_messages: KeptMessages, streams: DataFrame, pipeline: AuditPipeline, uri: str, *, at_least: int = WORTHWHILE
+) -> AuditResult:
     """
+    Audit all *kept_messages* by *pipeline*, but those that are closed: these are only counted.
+
+    Tables of many open messages are stored at *uri*. Virtual streams in which something is found are judged again as a
+    whole. Then the state records which messages are closed now, if *at_least* so many are stored.
+    """
+    state, closed = kept_messages.state, kept_messages.closed
     while True:
-        audited = make_pipeline(closed).audit(state.read_open(closed).unionByName(arrivals), streams)
+        is_small = kept_messages.number - closed.messages < SMALL
+        store = TableStore(streams.sparkSession, None if is_small else uri)
+        messages = state.read_open(closed).unionByName(kept_messages.arrivals)
+        audited = replace(pipeline, store=store, closed=closed, seconds={}).audit(messages, streams)
         report, copies, cut = audited.report, audited.copies, audited.cut
         disturbed = find_disturbed(closed, copies, report, cut)
         closed = closed.without(disturbed)
@@ -65,7 +79,7 @@ def judge_and_close(
         closed = closed.without(disturbed)
     if report.messages >= at_least:
         state.record_closed(close_messages(closed, copies, audited.buckets, report, cut))
-    return report
+    return audited
 
 
 def find_disturbed(closed: ClosedPart, copies: DataFrame, report: Report, cut: CutTables) -> set[str]:

@@ -23,8 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from vstream.audit import audit_tables
 from vstream.audit.client_journal import JOURNAL, make_journal_table
-from vstream.audit.closed import ClosedPart
-from vstream.audit.closing import judge_and_close
+from vstream.audit.closing import KeptMessages, judge_and_close
 from vstream.audit.context import AuditContext, read_context, save_context
 from vstream.audit.daemon_threads import DaemonExecutor
 from vstream.audit.extract import READ_BEFORE_SPARK, ExtractedTables, ExtractPlan, extract, plan_extraction, read_plan
@@ -134,18 +133,6 @@ class BegunReading:
 
 
 NOT_BEGUN = BegunReading()
-
-
-@value_class
-class KeptMessages:
-    """What a *state* keeps of the messages to judge, and the *arrivals*, which it does not keep (`extract.read_plan`)."""
-
-    state: AuditState
-    closed: ClosedPart
-    """Those that need not be judged again."""
-    arrivals: DataFrame
-    number: int
-    """How many messages the streams had."""
 
 
 @value_class
@@ -421,20 +408,17 @@ def _judge_all(session: AuditSession, request: AuditRequest, audit_input: AuditI
 
 def _judge_open(session: AuditSession, request: AuditRequest, audit_input: AuditInput, state: KeptMessages) -> Report:
     """Judge what is not closed in *audit_input*, which is from *state*."""
-
-    def make_pipeline(closed: ClosedPart) -> AuditPipeline:
-        is_small = state.number - closed.messages < SMALL
-        return AuditPipeline(
-            store=TableStore(session.spark, None if is_small else uri_of(f"{session.scratch}/audit")),
-            context=audit_input.context,
-            figures=request.figures,
-            closed=closed,
-            on_stage=lambda stage: session.progress.begin(stage.value),
-        )
-
+    pipeline = AuditPipeline(
+        store=TableStore(session.spark),
+        context=audit_input.context,
+        figures=request.figures,
+        on_stage=lambda stage: session.progress.begin(stage.value),
+    )
     with convert_spark_errors():
         try:
-            return judge_and_close(state.state, state.closed, audit_input.tables.streams, state.arrivals, make_pipeline)
+            return judge_and_close(
+                state, audit_input.tables.streams, pipeline, uri_of(f"{session.scratch}/audit")
+            ).report
         finally:
             session.spark.catalog.clearCache()
 
