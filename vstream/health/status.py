@@ -10,6 +10,9 @@ from vstream.health.snapshot import BeaconSighting, ServerSnapshot
 from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
+STUCK_SECONDS = 30.0
+"""Seconds that a message may wait while its source is active: a source that catches up needs less."""
+
 
 class PairState(Enum):
     """The state of a reader with one of its origins, from good to bad."""
@@ -29,8 +32,6 @@ class PairState(Enum):
 
 
 _BADNESS = {state: badness for badness, state in enumerate(PairState)}
-STUCK_SECONDS = 30.0
-"""Seconds that a message may wait while its source is active: a source that catches up needs less."""
 
 
 @value_class

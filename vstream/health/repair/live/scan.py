@@ -137,9 +137,8 @@ async def read_provenances(
     """Headers of the messages of *stream* from *from_seq* on, up to those that its leader has now."""
     last = int((await JetStreamAdmin(connection).info(stream))["state"]["last_seq"])
     done, total = 0, max(0, last - from_seq + 1)
-    async for message in read_through(
-        connection, stream, first=from_seq, last=last, headers_only=True, patience=TIMEOUT
-    ):
+    messages = read_through(connection, stream, first=from_seq, last=last, headers_only=True, patience=TIMEOUT)
+    async for message in messages:
         yield message, parse_provenance(message.headers)
         done += 1
         if done % _TICK == 0:
