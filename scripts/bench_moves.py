@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 
 from tests.support.command import vstream
+from tests.support.paths import CERTIFICATES
 from tests.support.publish_load import Load, compare, under_load
 from vstream.lab.status import list_client_endpoints
 
@@ -34,7 +35,6 @@ REGIONS = ("west", "central", "east")
 RATE = 100
 BETWEEN = 200
 """Acknowledgements in each region, before each step and after the last."""
-CERTIFICATES = Path(__file__).parent.parent / "tests" / "fixtures" / "certificates"
 NAMED = {"probe": "probe@acme.example", "audit": "spiffe://acme.example/audit", "system": "CN=A system,O=Acme"}
 """Who is not called by the name of the user there."""
 STEPS = (
