@@ -21,10 +21,10 @@ from vstream.jetstream.answers import describe_error
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage
 from vstream.probe.hops import EXPECTED_STREAM, parse_ack, probe_copy
-from vstream.probe.info import StreamInfo
 from vstream.probe.read_your_writes import METHODS, OwnRead
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import repeat_looks
+from vstream.probe.stream_info import StreamInfo
 from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError, ProbeTarget
 from vstream.topology import naming, physical
 from vstream.value_class import value_class

@@ -13,8 +13,8 @@ from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachable
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.answers import decode_object, describe_error
 from vstream.jetstream.connection import Reply
-from vstream.probe.info import StreamInfo, read_stream_info
 from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.stream_info import StreamInfo, read_stream_info
 from vstream.probe.target import ProbeTarget
 from vstream.subjects import algebra
 from vstream.topology import naming, physical

@@ -15,13 +15,13 @@ from vstream.errors import LoginRefusedError, NotReachableError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.connections import connect_all
-from vstream.probe import direct_get, hops, pull_requests
+from vstream.probe import direct_get_forms, hops, pull_requests
 from vstream.probe.canaries import CanaryFlight
 from vstream.probe.cleanup import Cleanup
-from vstream.probe.info import read_stream_names
 from vstream.probe.read_your_writes import METHODS
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress, join_reports, name_servers
 from vstream.probe.retry import Budget
+from vstream.probe.stream_info import read_stream_names
 from vstream.probe.target import ProbeTarget
 from vstream.topology import naming
 from vstream.topology.model import Endpoint, Role, Topology, VirtualStream
@@ -156,7 +156,7 @@ class _Probe:
         """The number of checks to expect."""
         regions = self._pick(stream)
         reached = [region for region in regions if region in self._reached]
-        tried = (direct_get.NUMBER + len(pull_requests.NAMES)) if self._options.all_forms else 0
+        tried = (direct_get_forms.NUMBER + len(pull_requests.NAMES)) if self._options.all_forms else 0
         checks = len(regions) - len(reached) + len(reached) * (len(stream.subjects) + 2 + tried)
         if _subject_without_wildcards(stream) is not None:
             return checks + 1
@@ -251,9 +251,9 @@ class _Probe:
             canary = flight.canaries[target.region] if reader and flight and target.region in reader.seen else None
             budget = Budget()
             self._report(
-                await direct_get.probe_direct_get_forms(target, facts, canary.subject if canary else None, budget)
+                await direct_get_forms.probe_direct_get_forms(target, facts, canary.subject if canary else None, budget)
             )
-            subject, from_seq = target.stream.canary or direct_get.NOWHERE, facts.last_seq + 1 if facts else 1
+            subject, from_seq = target.stream.canary or direct_get_forms.NOWHERE, facts.last_seq + 1 if facts else 1
             arrived = len(reader.seen) if reader else 0
             self._report(
                 await pull_requests.probe_pull_requests(target, subject, from_seq, arrived, self._run_id, budget)

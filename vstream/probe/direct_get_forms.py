@@ -14,9 +14,9 @@ from vstream.errors import NoRespondersError, VstreamError
 from vstream.jetstream import direct
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage
-from vstream.probe.info import StreamInfo
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import Budget, describe_answer, parse_stored_sequence
+from vstream.probe.stream_info import StreamInfo
 from vstream.probe.target import ProbeTarget
 from vstream.syntax.document import Json
 from vstream.topology import naming, physical
