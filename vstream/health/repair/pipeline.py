@@ -222,7 +222,7 @@ async def _plan_sourcing(request: RepairRequest, opened: _Opened, leftovers: tup
 async def _repair_sourcing(
     request: RepairRequest, opened: _Opened, repairs: SourcingRepairs, observer: RepairObserver
 ) -> list[str]:
-    """Do what can be done about *repairs*; returns what is still open, in words."""
+    """Do what can be done about *repairs*; returns what is still open, in words. To resume connects anew, once there are leaders."""
     still_open: list[str] = []
     for leftover in repairs.leftovers:
         if leftover.is_running:
