@@ -48,6 +48,12 @@ _ROWS: Final = 20_000
 """Messages in one task of a thread."""
 _THREADS: Final = 8
 """Number of threads; they mostly wait for servers."""
+MessagesT = TypeVar("MessagesT")
+MessagesT_co = TypeVar("MessagesT_co", covariant=True)
+_SUDDEN = frozenset({"retention", "allow_msg_ttl", "allow_rollup_hdrs"})
+"""Limits that remove messages from streams of any size."""
+_ALPHABET: Final = digits + ascii_uppercase + ascii_lowercase
+_LENGTH: Final = 8
 
 
 @value_class
@@ -67,10 +73,6 @@ class ExtractPlan:
     def messages(self) -> int:
         """Number of messages to read."""
         return sum(item.messages for item in self.read if item.is_readable)
-
-
-MessagesT = TypeVar("MessagesT")
-MessagesT_co = TypeVar("MessagesT_co", covariant=True)
 
 
 class MessagePlace(Protocol[MessagesT_co]):
@@ -318,10 +320,6 @@ def stream_row(
     return ref.virtual, ref.stream, ref.region, ref.role, *state, *times, arrivals, *told
 
 
-_SUDDEN = frozenset({"retention", "allow_msg_ttl", "allow_rollup_hdrs"})
-"""Limits that remove messages from streams of any size."""
-
-
 def _limits_in_reach(cut: StreamCut, limits: Mapping[str, int], later: StreamCut) -> dict[str, int]:
     """*limits* of *cut* without those that *later* had removed nothing of it, and with what they have begun to remove."""
     if later is not cut:
@@ -346,10 +344,6 @@ def _is_raised(cut: StreamCut, limits: Mapping[str, int], later: StreamCut) -> b
     """Whether `max_msgs` alone may have removed the first messages of *cut* when it was smaller; a mirror may begin late."""
     is_alone = _REMOVING & limits.keys() == {"max_msgs"} and cut.mirror is None
     return is_alone and cut.first_seq == later.first_seq > limits.get("first_seq", 1)
-
-
-_ALPHABET: Final = digits + ascii_uppercase + ascii_lowercase
-_LENGTH: Final = 8
 
 
 def _identity(cut: StreamCut) -> str | None:

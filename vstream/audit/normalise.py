@@ -54,6 +54,14 @@ _FOR_EVER_NS: Final = 3e18
 _ACK_PREFIX = "$JS.ACK."
 _ACK_LONG = 11
 """Number of tokens of an acknowledgement subject with domain and account before the stream."""
+_ORIGIN_FACTS = make_schema("virtual string, origin string, current string, routes routes", routes=routes.ROUTES)
+_EXAMPLE_KEYS = StructType([MESSAGES["virtual"], MESSAGES["stream"], MESSAGES["seq"]])
+_HEADER_FORM = ("virtual", "stream", "origin", "filters", "destinations", "identity")
+_RouteOfOrigin = tuple[str, str, routes.SubjectRoute]
+"""With the virtual stream and the origin."""
+_Form = make_dataclass("_Form", (*_HEADER_FORM, "seqs", "time_ns", "is_proven"), slots=True)
+"""A form of headers, the sequences of three messages that have it, and whether the first one proves its prefix."""
+_HIDDEN = make_schema("called string, hidden string")
 
 
 def track_id() -> Column:
@@ -122,15 +130,6 @@ def _require_values(messages: DataFrame) -> DataFrame:
             error = F.raise_error(F.lit(forms.format(field.name))).cast(field.dataType)
             required[field.name] = F.coalesce(field.name, error)
     return messages.withColumns(required)
-
-
-_ORIGIN_FACTS = make_schema("virtual string, origin string, current string, routes routes", routes=routes.ROUTES)
-_EXAMPLE_KEYS = StructType([MESSAGES["virtual"], MESSAGES["stream"], MESSAGES["seq"]])
-_HEADER_FORM = ("virtual", "stream", "origin", "filters", "destinations", "identity")
-_RouteOfOrigin = tuple[str, str, routes.SubjectRoute]
-"""With the virtual stream and the origin."""
-_Form = make_dataclass("_Form", (*_HEADER_FORM, "seqs", "time_ns", "is_proven"), slots=True)
-"""A form of headers, the sequences of three messages that have it, and whether the first one proves its prefix."""
 
 
 def _find_restored_origins(
@@ -242,9 +241,6 @@ def _prove_routes(
 def _sort_routes(proven: set[tuple[bool, routes.SubjectRoute]]) -> list[routes.SubjectRoute]:
     """Sort the routes; proven ones come first."""
     return [route for _, route in sorted(proven, key=lambda item: (item[0], item[1].steps, item[1].whole or ()))]
-
-
-_HIDDEN = make_schema("called string, hidden string")
 
 
 def _hidden_names(cut: CutTables, spark: SparkSession) -> DataFrame | None:

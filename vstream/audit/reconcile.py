@@ -54,6 +54,9 @@ the time from which streams were read) or `foreign` (not copies of messages of t
 and *subjects* are sums (`one_pass`) of hashes: of origin sequence and digest, of digest and key, and of the subject in
 the origin; *with_subject* is how many copies have the last one.
 """
+_SEED: Final = 42
+_RANGES: Final = 16
+"""Maximum number of sequence ranges in a filter, by which files skip row groups without matches."""
 
 
 class Track(NamedTuple):
@@ -66,11 +69,6 @@ class Track(NamedTuple):
     stream: str
     region: str
     is_origin: bool
-
-
-_SEED: Final = 42
-_RANGES: Final = 16
-"""Maximum number of sequence ranges in a filter, by which files skip row groups without matches."""
 
 
 def build_tracks(copies: DataFrame, cut: CutTables) -> list[Track]:

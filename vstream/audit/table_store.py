@@ -19,6 +19,19 @@ from vstream.audit.session import is_local
 from vstream.audit.spark_errors import convert_spark_errors, suggest_rebuild
 from vstream.errors import VstreamError
 
+RESULTS: Final[Mapping[str, StructType]] = {
+    "differences": classify.DIFFERENCES,
+    "delays": delays.DELAYS,
+    "settling": delays.SETTLING,
+    "pairs": delays.PAIRS,
+    "disputes": keys.DISPUTES,
+    "conflicts": keys.CONFLICTS,
+    "twins": keys.TWINS,
+    "answers": client_journal.ANSWERS,
+}
+"""The tables with results; the others are intermediate."""
+_TRIED: Final = "vstream_audit_tried"
+
 
 class TableStore:
     """
@@ -97,22 +110,6 @@ class TableStore:
 def _files(rows: DataFrame) -> list[str]:
     """The names of the files that *rows* are read from."""
     return sorted(PurePosixPath(urlsplit(inputFile).path).name for inputFile in rows.inputFiles())
-
-
-RESULTS: Final[Mapping[str, StructType]] = {
-    "differences": classify.DIFFERENCES,
-    "delays": delays.DELAYS,
-    "settling": delays.SETTLING,
-    "pairs": delays.PAIRS,
-    "disputes": keys.DISPUTES,
-    "conflicts": keys.CONFLICTS,
-    "twins": keys.TWINS,
-    "answers": client_journal.ANSWERS,
-}
-"""The tables with results; the others are intermediate."""
-
-
-_TRIED: Final = "vstream_audit_tried"
 
 
 def try_publishing(spark: SparkSession, into: str, kind: str) -> None:

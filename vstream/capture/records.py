@@ -22,6 +22,8 @@ Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """A number that a server and a numeric array can hold. Anything else in a file is reported as an error there."""
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 """Digest of a payload, see `vstream.capture.digest`."""
+_MOMENT = 1_000_000_000
+"""Nanoseconds. A shorter window holds too few operations for a share."""
 
 
 def message_identity(payload: bytes) -> str | None:
@@ -52,10 +54,6 @@ class OperationKind(Enum):
     """One pull request of a consumer."""
     TRY = "try"
     """One operation of a `try` step, named by *subject*."""
-
-
-_MOMENT = 1_000_000_000
-"""Nanoseconds. A shorter window holds too few operations for a share."""
 
 
 @value_class

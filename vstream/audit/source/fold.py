@@ -30,6 +30,29 @@ _ABSENT: Final = np.uint64(0xA0761D6478BD642F)
 """The number that represents null."""
 _BYTES: Final = 1 << 20
 """Number of bytes of text that are hashed together."""
+_POWERS: Final[list[NDArray[np.uint64]]] = [np.ones(1, np.uint64), np.ones(1, np.uint64)]
+COLUMNS: Final = ("track", "seq", "origin_seq", "digest", "key", "sent_subject")
+"""The columns of `normalise.COPIES` that are read."""
+_SEGMENT: Final = ("seq", "least", "last_seq", "greatest")
+DIGESTS: Final = ("copies", "payloads", "keys", "subjects", "with_subject")
+"""The columns of `reconcile.BUCKETS` that are sums: those of several files can be added."""
+FOLDED: Final = make_schema("""
+    track bigint not null, bucket bigint, copies bigint, payloads bigint, keys bigint, subjects bigint,
+    with_subject bigint, least bigint, greatest bigint, seq bigint, last_seq bigint
+""")
+"""
+Columns of FOLDED. Rows with a *bucket* are digests, as in `reconcile.BUCKETS`; *least* and *greatest* are null
+if a track has no origin. Rows without a bucket are segments: adjacent rows of a track in a file with
+non-decreasing sequences and increasing sequences in the origin, from *seq* and *least* to *last_seq* and *greatest*.
+"""
+MOST: Final = 10_000
+"""Maximum number of segments of a track in a file; a track with more is `GIVEN_UP`."""
+GIVEN_UP: Final = -1
+"""A *last_seq* that marks a track that is too much out of order in a file."""
+_BATCH: Final = 131_072
+"""Number of rows in a batch: with more, the results of a step leave the CPU cache before the next step."""
+_MIXED_UP: Final = 8
+"""If buckets have fewer adjacent rows than this on average, rows are sorted first."""
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -107,32 +130,7 @@ def _powers(count: int) -> Any:
     return _POWERS
 
 
-_POWERS: Final[list[NDArray[np.uint64]]] = [np.ones(1, np.uint64), np.ones(1, np.uint64)]
 _OF_BYTE: Final = mix(np.arange(1, 257, dtype=np.uint64) * np.uint64(_BASE)) | np.uint64(1)
-
-
-COLUMNS: Final = ("track", "seq", "origin_seq", "digest", "key", "sent_subject")
-"""The columns of `normalise.COPIES` that are read."""
-_SEGMENT: Final = ("seq", "least", "last_seq", "greatest")
-DIGESTS: Final = ("copies", "payloads", "keys", "subjects", "with_subject")
-"""The columns of `reconcile.BUCKETS` that are sums: those of several files can be added."""
-FOLDED: Final = make_schema("""
-    track bigint not null, bucket bigint, copies bigint, payloads bigint, keys bigint, subjects bigint,
-    with_subject bigint, least bigint, greatest bigint, seq bigint, last_seq bigint
-""")
-"""
-Columns of FOLDED. Rows with a *bucket* are digests, as in `reconcile.BUCKETS`; *least* and *greatest* are null
-if a track has no origin. Rows without a bucket are segments: adjacent rows of a track in a file with
-non-decreasing sequences and increasing sequences in the origin, from *seq* and *least* to *last_seq* and *greatest*.
-"""
-MOST: Final = 10_000
-"""Maximum number of segments of a track in a file; a track with more is `GIVEN_UP`."""
-GIVEN_UP: Final = -1
-"""A *last_seq* that marks a track that is too much out of order in a file."""
-_BATCH: Final = 131_072
-"""Number of rows in a batch: with more, the results of a step leave the CPU cache before the next step."""
-_MIXED_UP: Final = 8
-"""If buckets have fewer adjacent rows than this on average, rows are sorted first."""
 
 
 def make_file_fold(

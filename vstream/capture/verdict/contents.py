@@ -21,6 +21,12 @@ _ENOUGH = 2
 
 _Ranking = tuple["array[int]", "array[int]"]
 """Positions in a stream, and the rank of the message at each position."""
+READ_ROLES = frozenset({"read", "mirror"})
+"""Roles of streams that clients read and never publish to."""
+_BETWEEN = frozenset({"order"})
+"""Roles of streams between write and read streams."""
+_EMPTY = frozenset({"catalog"})
+"""Roles of streams that never hold a message: they exist to be found by name."""
 
 
 def _make_ranking() -> _Ranking:
@@ -307,14 +313,6 @@ def _list_outside_longest_rise(ranks: Sequence[int]) -> list[int]:
         stored[place] = 1
         place = previous[place]
     return [place for place, keep in enumerate(stored) if not keep]
-
-
-READ_ROLES = frozenset({"read", "mirror"})
-"""Roles of streams that clients read and never publish to."""
-_BETWEEN = frozenset({"order"})
-"""Roles of streams between write and read streams."""
-_EMPTY = frozenset({"catalog"})
-"""Roles of streams that never hold a message: they exist to be found by name."""
 
 
 @value_class

@@ -38,6 +38,9 @@ RUN = "the whole run"
 _SECOND = 1_000_000_000
 _LATE = 50_000_000
 """Nanoseconds. A recorder whose p99 lateness is higher has not offered the requested load."""
+_MOST_INTERVALS = 1_800
+"""Longest timeline: half an hour at one second each."""
+_FAILED = -1
 
 
 def judge_capture(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict:
@@ -255,11 +258,6 @@ def _list_cursors_ahead(context: CaptureContext, samples: Sequence[Sample]) -> I
                         f"{reader} has taken {source} up to sequence {seq:,}, which ends at {last[source]:,}: "
                         "it was set back, and what it stores next does not arrive there"
                     )
-
-
-_MOST_INTERVALS = 1_800
-"""Longest timeline: half an hour at one second each."""
-_FAILED = -1
 
 
 def judge_window(window: Window, history: History, samples: Sequence[Sample], regions: Sequence[str]) -> WindowVerdict:

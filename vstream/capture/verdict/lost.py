@@ -18,6 +18,7 @@ from vstream.capture.verdict.verdict import Affected, ServedVerdict
 _AT_THE_HEAD = ("max_msgs", "max_bytes", "max_age")
 """Limits that remove the oldest messages of a stream."""
 _PER_SUBJECT = "max_msgs_per_subject"
+_SEVERAL = 2
 
 
 def find_removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[int]) -> AbstractSet[int]:
@@ -67,9 +68,6 @@ def _rank(ledger: Ledger, number: int) -> tuple[int, int]:
     by = attempts.acked_by[number]
     origin = ledger.streams.number(attempts.streams.text(by)) if by != NOTHING else NOTHING
     return origin, attempts.acked_seq[number]
-
-
-_SEVERAL = 2
 
 
 class Holdings:

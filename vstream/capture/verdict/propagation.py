@@ -16,6 +16,8 @@ from vstream.capture.verdict.packed_operations import summarize
 from vstream.capture.verdict.verdict import ArrivalDelay, Convergence
 from vstream.topology.model import Consistency
 
+_MIRRORED = {model.value for model in Consistency if model.has_mirrors}
+
 
 class SampledProgress:
     """The last sequence of one stream at each sample."""
@@ -44,9 +46,6 @@ def index_progress(samples: Iterable[Sample]) -> dict[tuple[str, str], SampledPr
         for stream, seq in sample.last_seq.items():
             looks_by_stream[sample.region, stream].append((sample.at, seq))
     return {place: SampledProgress(looks) for place, looks in looks_by_stream.items()}
-
-
-_MIRRORED = {model.value for model in Consistency if model.has_mirrors}
 
 
 class Propagation:

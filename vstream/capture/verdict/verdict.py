@@ -19,6 +19,8 @@ from vstream.scenario.model import Expectation, Measure
 from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
+FORMAT = 1
+
 
 class CaseStatus(Enum):
     """How a case ended."""
@@ -375,7 +377,6 @@ class Verdict:
         return {status: sum(case.status is status for case in self.cases) for status in CaseStatus}
 
 
-FORMAT = 1
 _RESULTS = {CaseStatus.FAIL: Result.FAILURE, CaseStatus.UNKNOWN: Result.ERROR}
 _SUITES = {
     About.EXPECTATION: "expectations",
