@@ -157,10 +157,11 @@ def failover(
     if come_from == to:
         raise typer.BadParameter("`--from` and `--to` are the same region")
     loaded = options.read_topology_file(topology).require()
-    lost_regions = {None, *(lost.name for lost in loaded.lost)}
+    lost_regions = [lost.name for lost in loaded.lost]
+    asked = [to] if come_from is None or come_from in lost_regions else [come_from, to]
     request = MoveRequest(
         topology=loaded,
-        stream=options.find_virtual_stream(loaded, stream, [to] if come_from in lost_regions else [str(come_from), to]),
+        stream=options.find_virtual_stream(loaded, stream, asked),
         durable=consumer,
         recorded=None if recorded is None else _load_position(recorded, (loaded.name, stream, consumer)),
         come_from=come_from,
