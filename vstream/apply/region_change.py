@@ -201,9 +201,8 @@ async def _ask_whether_dead(request: RegionRequest, servers: Servers) -> DeathRe
 
 def _is_accepted(report: DeathReport, request: RegionRequest) -> bool:
     """Whether what *report* says is enough to give the regions up."""
-    if report.verdict is DeathVerdict.UNKNOWN:
-        return request.is_declared_dead
-    return report.verdict is DeathVerdict.DEAD
+    is_unknown = report.verdict is DeathVerdict.UNKNOWN
+    return report.verdict is DeathVerdict.DEAD or (is_unknown and request.is_declared_dead)
 
 
 async def _bring_servers_back(edit: TopologyEdit, request: RegionRequest, watch: RegionWatch) -> bool:
