@@ -29,12 +29,14 @@ from vstream.plan.plan import (
     Plan,
     Update,
     UpdateConsumer,
+    is_move,
 )
 from vstream.plan.stages import PlanStage, list_stages
 from vstream.plan.transitions import start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.stream_config import (
+    MOVED_KEY,
     UNTIL_KEY,
     StreamConfig,
     with_recorded_positions,
@@ -369,7 +371,9 @@ class _PlanRun:
             case Update(dead_sources=ends, config=config):
                 if (created := self._created.get(config.name)) is not None:
                     config = start_sequence.preserve_start_sequences(config, created)
-                # Whatever ends this run, the next one measures what is not noted.
+                # Whatever ends this run, the next one has servers record the move, and measures what is not noted.
+                if is_move(change):
+                    config = config.with_fields(metadata={**config.metadata, MOVED_KEY: str(int(time.time()))})
                 return with_unmeasured_ends(config, ends) if ends else config
             case Create(readers=readers, config=config) if readers:
                 if change.role is Role.ORDER:

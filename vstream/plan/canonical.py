@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vstream.syntax.document import Json
+from vstream.topology.stream_config import MOVED_KEY
 
 _TWO_MINUTES = 120 * 10**9
 
@@ -57,8 +58,8 @@ DEFAULTS: Mapping[str, Json] = {
 
 _IDENTITY_FIELDS = ("name", "subjects", "sources", "mirror", "metadata")
 """Fields that say what a stream is called and takes: they differ from stream to stream."""
-_SERVERS = "_nats."
-"""What metadata of servers themselves begins with."""
+_NOTED = ("_nats.", MOVED_KEY)
+"""What metadata begins with that no topology says: that of servers themselves, and when a stream moved."""
 _MOST_KNOWN = 32
 _LIMITS = frozenset({"max_bytes", "max_consumers", "max_msg_size", "max_msgs", "max_msgs_per_subject"})
 
@@ -77,7 +78,7 @@ def to_canonical_stream(fields: Mapping[str, Json]) -> dict[str, Json]:
             form[limit] = -1
     form["persist_mode"] = form["persist_mode"] or "default"
     form["num_replicas"] = form["num_replicas"] or 1
-    form["metadata"] = {key: value for key, value in sorted(form["metadata"].items()) if not key.startswith(_SERVERS)}
+    form["metadata"] = {key: value for key, value in sorted(form["metadata"].items()) if not key.startswith(_NOTED)}
     # Schedules and markers need roll-ups and purges, and markers are removed by their TTL: servers allow these then.
     if form["allow_msg_schedules"] or form["subject_delete_marker_ttl"]:
         form["allow_rollup_hdrs"], form["deny_purge"] = True, False
@@ -116,7 +117,7 @@ class Likeness:
         (own_fields, common), (own_observed, common_observed) = _split(desired), _split(observed)
         metadata = own_observed[-1]
         if isinstance(metadata, dict):
-            own_observed[-1] = {key: value for key, value in metadata.items() if not key.startswith(_SERVERS)}
+            own_observed[-1] = {key: value for key, value in metadata.items() if not key.startswith(_NOTED)}
         if own_fields != own_observed:
             return False
         pair = [*map(bool, own_fields)], common, common_observed

@@ -11,11 +11,13 @@ from vstream.plan.plan import Change, Delete, Gate, GateKind, Handover, Update, 
 from vstream.plan.stages import Stage, stage_after, stage_of
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.topology.model import Role
-from vstream.topology.stream_config import FORMER_PREFIX, ObservedStream, parse_source
+from vstream.topology.stream_config import FORMER_PREFIX, MOVED_KEY, ObservedStream, parse_source
 
 _SOURCED = frozenset({Role.WRITE, Role.ORIGIN, Role.ORDER})
 _ALIVE = timedelta(seconds=3)
 """A source that works is heard every second, messages or not."""
+_RECORDED = 70.0
+"""Seconds after which servers have recorded what they hold."""
 _PLACES = frozenset({"num_replicas", "placement"})
 """Fields with which a stream changes servers, so that who takes from it loses sight of it."""
 
@@ -82,22 +84,24 @@ def _list_recorded_gates(changes: Sequence[Change], arrived: Sequence[Gate]) -> 
 
 
 def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """
-    What an earlier run has moved or scaled, and ended before it refreshed the readers, or before servers had recorded it.
-
-    Nobody has noted that. Of a stream that is there already, only its readers tell.
-    """
+    """What an earlier run has moved or scaled, and ended before it refreshed the readers, or before servers had recorded it."""
     changed = {change.config.name for change in changes}
     for rendered in context.desired_streams:
         name, observed = rendered.config.name, context.streams.get(rendered.config.name)
-        if observed is None or name in changed:
+        if observed is None:
             continue
-        if _is_moving(observed) and observed.replicas != 1:  # one that is scaled up loses nothing where it is new
+        if _has_just_moved(observed, context):
             yield Gate(kind=GateKind.RECORDED, stream=name)
-        if rendered.role not in _SOURCED:
+        if rendered.role not in _SOURCED or name in changed:
             continue
         if readers := _readers_of(name, context, None if _is_moving(observed) else observed):
             yield Gate(kind=GateKind.SETTLED, stream=name, counterparts=readers)
+
+
+def _has_just_moved(stream: ObservedStream, context: DiffContext) -> bool:
+    """Whether a server that holds it now may not have recorded that: each does it once a minute."""
+    moved, now = stream.config.metadata_value(MOVED_KEY), context.observed.at
+    return moved is not None and moved.isdecimal() and now is not None and now.timestamp() - int(moved) < _RECORDED
 
 
 def _is_moving(stream: ObservedStream) -> bool:

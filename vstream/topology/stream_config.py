@@ -35,6 +35,8 @@ TAKEN_KEY = "vstream.taken."
 """The same until that is measured: the last sequence that it was known to have taken when that was planned."""
 AFTER_KEY = "vstream.after."
 """Beside it: the reader's own last sequence before. Whatever it took since is behind that."""
+MOVED_KEY = "vstream.moved"
+"""Metadata of a stream that was told to move: when, in seconds since 1970. Nothing else depends on it."""
 RESTORE_KEY = "vstream.restore"
 """Metadata of a stream that is being restored: the id of its backup."""
 

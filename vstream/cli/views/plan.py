@@ -43,6 +43,7 @@ _SIZES = frozenset({"max_bytes", "max_msg_size"})
 _SHOWN_OF_CREATE = ("subjects", "num_replicas", "storage", "max_age", "max_bytes", "max_msgs_per_subject")
 _SHOWN_OF_CONSUMER = ("filter_subjects", "deliver_policy", "ack_policy", "ack_wait", "max_deliver")
 _MANY_RULES = 50
+_NOTHING = "No changes: the servers are as the topology says."
 """Each costs every message of every client of the account some tens of nanoseconds, and far more the API's own."""
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
 _FEW = 20
@@ -87,7 +88,9 @@ def summarize(plan: Plan) -> str:
             )
         if plan.unreachable:
             return "No changes: what answered is as the topology says."
-        return "No changes: the servers are as the topology says."
+        return _NOTHING
+    if plan.is_empty and not plan.readers_to_refresh:
+        return f"{_NOTHING} `apply` waits until servers have recorded what has just moved."
     counts = Counter(change.verb for change in plan.changes)
     parts = [f"{counts[verb]} to {verb}" for verb in _SIGNS]
     if plan.blocked:
