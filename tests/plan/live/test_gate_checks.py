@@ -249,6 +249,18 @@ async def test_a_stream_that_has_moved_holds_what_it_held(max_age: int | None, t
         server.stop()
 
 
+async def test_a_copy_in_which_there_never_was_a_message_may_go(tmp_path: Path) -> None:
+    server, gate = JetStreamServer(tmp_path), Gate(kind=GateKind.ARRIVED, stream="foo", counterparts=("foo-read-west",))
+    server.start()
+    try:
+        await asyncio.to_thread(fill, server, "foo", [])
+        await asyncio.to_thread(fill, server, "foo-read-west", [], subjects=None, mirror={"name": "foo"})
+        async with connect(Endpoint(urls=(server.url,)), "west") as connection:
+            assert await LiveGateChecker(connection).find_missing(gate) is None
+    finally:
+        server.stop()
+
+
 async def test_a_stream_that_still_grows_is_not_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_checks, "STEADY", 0.2)
     server, gate = JetStreamServer(tmp_path), Gate(kind=GateKind.AT_REST, stream="foo")

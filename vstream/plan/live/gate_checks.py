@@ -167,7 +167,7 @@ class LiveGateChecker:
             if copy.last_seq > origin.last_seq:
                 ends = f"`{stream}` ends at {origin.last_seq:,}, and its copy `{name}` at {copy.last_seq:,}"
                 return f"{ends}: it has lost messages that the copy holds"
-            seqs = _choose_samples(max(copy.first_seq, origin.first_seq), copy.last_seq)
+            seqs = _choose_samples(max(copy.first_seq, origin.first_seq, 1), copy.last_seq)  # none of an empty one
             copied = await asyncio.gather(*(get(name, seq) for seq in seqs))
             stored = await asyncio.gather(*(get(stream, seq) for seq in seqs))
             for seq, copied_message, message in zip(seqs, copied, stored, strict=True):
