@@ -25,7 +25,7 @@ import bench_goals
 import nats
 
 from tests.support.command import vstream
-from vstream.cli.lab.links import choose_shape
+from vstream.cli.link_options import choose_shape
 from vstream.health.simulation import OutageSimulation, Spread, measure_spread, simulate
 from vstream.health.source_retries import Away
 from vstream.jetstream.endpoints import make_connection_options

@@ -1,4 +1,4 @@
-"""Options that several `vstream lab` commands share."""
+"""Options that commands on a lab share: which one is meant."""
 
 from __future__ import annotations
 

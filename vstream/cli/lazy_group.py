@@ -107,7 +107,7 @@ class HelpfulCommand(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run it. At a terminal, it says how long it takes if it took long last time."""
         if "lab" in ctx.params:
-            import_module("vstream.cli.lab.options").fill_in_topology(ctx)
+            import_module("vstream.cli.lab_options").fill_in_topology(ctx)
         if not sys.stderr.isatty():
             return super().invoke(ctx)
         with import_module("vstream.cli.views.console").tell_duration():

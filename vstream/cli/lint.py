@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from vstream.cli import input_files, lint_settings
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
+from vstream.cli.finding_output import Format, default_format, print_cleaned_lines
 from vstream.cli.lazy_group import chosen_overlays, load_late, refuse_named
 from vstream.cli.views import console
 from vstream.cli.views import lint as view
@@ -31,14 +31,6 @@ from vstream.lint.linter import CheckResult, Linter, diff_texts
 from vstream.lint.selection import FilePatterns, known_codes, parse_selectors
 from vstream.value_class import value_class
 
-if TYPE_CHECKING:
-    from vstream.topology.model import ServerVersion
-
-Format = Annotated[
-    LintFormat | None,
-    typer.Option("--format", help="How findings are written: `github` under GitHub Actions, otherwise `full`."),
-]
-_LONGEST_VERSION = 12
 _CLEAR = "\x1b[2J\x1b[H"
 
 
@@ -296,7 +288,7 @@ class _LintRun:
             config=config,
             surroundings=lint_settings.make_surroundings(roots, variables, overlays=overlays),
             topology=declared,
-            server_version=parse_version(config.server_version),
+            server_version=lint_settings.parse_version(config.server_version),
             baseline=lint_settings.load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,
             running=list(input_files.read_sources(running_names, roots=roots)),
         )
@@ -365,7 +357,7 @@ def merge(settings: lint_settings.Settings, options: LintOptions) -> LintConfig:
     if options.exclude:
         anchor = exclude.anchor if exclude.patterns else lint_settings.anchor_at(Path.cwd())
         exclude = FilePatterns(patterns=(*exclude.patterns, *options.exclude), anchor=anchor)
-    parse_version(options.server_version)
+    lint_settings.parse_version(options.server_version)
     return replace(
         config,
         selection=selection,
@@ -373,31 +365,3 @@ def merge(settings: lint_settings.Settings, options: LintOptions) -> LintConfig:
         fail_on=options.fail_on or config.fail_on,
         server_version=options.server_version or config.server_version,
     )
-
-
-def parse_version(text: str | None) -> ServerVersion | None:
-    """A version such as 2.12, or None for None. Raises a usage error for anything else."""
-    if text is None:
-        return None
-    major, _, rest = text.removeprefix("v").partition(".")
-    minor = rest.partition(".")[0]
-    is_number = all(part.isascii() and part.isdecimal() for part in (major, minor))
-    if not is_number or len(text) > _LONGEST_VERSION:
-        raise typer.BadParameter(f"`{text}` is not a server version such as 2.12", param_hint="--server-version")
-    return int(major), int(minor)
-
-
-def default_format() -> LintFormat:
-    """Annotations under GitHub Actions, else text."""
-    return LintFormat.GITHUB if os.environ.get("GITHUB_ACTIONS") == "true" else LintFormat.FULL
-
-
-def print_cleaned_lines(lines: Iterable[Text | str]) -> None:
-    """Print lines that are cleaned already."""
-    screen = console.stdout()
-    for line in lines:
-        # Colours cost more than all rules together, where there are many findings and nobody to see them.
-        if screen.is_terminal and not isinstance(line, str):
-            screen.print(line)
-        else:
-            typer.echo(str(line))

@@ -8,6 +8,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
 
 from vstream.cli import input_files
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
@@ -18,7 +21,11 @@ from vstream.lint.engine import LintReport, Surroundings
 from vstream.lint.selection import Anchor, known_codes
 from vstream.value_class import value_class
 
+if TYPE_CHECKING:
+    from vstream.topology.model import ServerVersion
+
 _WATCH_SECONDS = 0.3
+_LONGEST_VERSION = 12
 
 
 def make_surroundings(
@@ -165,3 +172,15 @@ def read_environment(names: Sequence[str], env_files: Sequence[Path]) -> Mapping
             raise VstreamError(f"the environment has no `{name}`", hint="set it, or leave `--env` out")
         variables[name] = os.environ[name]
     return variables
+
+
+def parse_version(text: str | None) -> ServerVersion | None:
+    """A version such as 2.12, or None for None. Raises a usage error for anything else."""
+    if text is None:
+        return None
+    major, _, rest = text.removeprefix("v").partition(".")
+    minor = rest.partition(".")[0]
+    is_number = all(part.isascii() and part.isdecimal() for part in (major, minor))
+    if not is_number or len(text) > _LONGEST_VERSION:
+        raise typer.BadParameter(f"`{text}` is not a server version such as 2.12", param_hint="--server-version")
+    return int(major), int(minor)

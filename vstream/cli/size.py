@@ -13,7 +13,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.lab.links import choose_shape
+from vstream.cli.link_options import choose_shape
 from vstream.cli.views import console
 from vstream.cli.views import size as view
 from vstream.cli.views.json_output import print_json

@@ -8,7 +8,7 @@ from importlib import import_module
 import typer
 
 from vstream.cli import input_files, lint_settings, options
-from vstream.cli.lint import Format, default_format, parse_version, print_cleaned_lines
+from vstream.cli.finding_output import Format, default_format, print_cleaned_lines
 from vstream.cli.views import console
 from vstream.cli.views.lint import report_lines, summary_lines
 from vstream.diagnostics import Severity
@@ -49,7 +49,7 @@ def command(
             templates=templates,
             overlays=options.read_overlays(),
         ),
-        server_version=parse_version(config.server_version),
+        server_version=lint_settings.parse_version(config.server_version),
         baseline=lint_settings.load_baseline(settings.path(config.baseline), may_be_missing=False)
         if config.baseline
         else None,

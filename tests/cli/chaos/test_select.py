@@ -9,7 +9,7 @@ import pytest
 
 from vstream.chaos import select
 from vstream.cli.chaos.commands import heal
-from vstream.cli.lab.options import choose_lab
+from vstream.cli.lab_options import choose_lab
 from vstream.errors import LabError, UnknownNameError
 from vstream.lint import parse_topology
 from vstream.servers import target_servers

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tests.support.command import vstream
 from vstream.cli import lazy_group
-from vstream.cli.lab.options import remember_topology
+from vstream.cli.lab_options import remember_topology
 from vstream.cli.views import lab as lab_view
 from vstream.lab import ports
 from vstream.lab.links.control import Traffic

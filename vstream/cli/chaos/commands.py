@@ -18,7 +18,7 @@ from vstream.chaos.faults.pause import Pause
 from vstream.chaos.journal import OpenFault, read_journal
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.lab.options import choose_lab
+from vstream.cli.lab_options import choose_lab
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json

@@ -14,7 +14,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.lab import links as link_commands
-from vstream.cli.lab.options import (
+from vstream.cli.lab_options import (
     LabArgument,
     LabOption,
     Name,
@@ -24,6 +24,7 @@ from vstream.cli.lab.options import (
     find_topology_file,
     remember_topology,
 )
+from vstream.cli.link_options import LinkOptions, choose_shape
 from vstream.cli.views import console
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
@@ -89,7 +90,7 @@ def up(
             "regions), or nothing: then links cannot be slowed or cut.",
         ),
     ] = None,
-    link: link_commands.LinkOptions = None,
+    link: LinkOptions = None,
     tls: Annotated[
         bool | None,
         typer.Option(
@@ -107,7 +108,7 @@ def up(
     """
     file = find_topology_file(topology, name)
     loaded = options.read_topology_file(file).require()
-    shape = link_commands.choose_shape(loaded, link or ())
+    shape = choose_shape(loaded, link or ())
     stated = _parse_versions(server_version or ())
     binaries = find_or_fetch_binaries(loaded, stated) if stated else {}
     with show_readiness("starting") as show:

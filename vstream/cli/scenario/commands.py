@@ -17,7 +17,7 @@ from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_jun
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
-from vstream.cli.lint import Format, default_format, print_cleaned_lines
+from vstream.cli.finding_output import Format, default_format, print_cleaned_lines
 from vstream.cli.scenario import explore, find
 from vstream.cli.views import console
 from vstream.cli.views import scenario as view
