@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from vstream.cli.views import repair as view
 from vstream.cli.views.progress import progress_bar
 from vstream.errors import VstreamError
+from vstream.health.live.refresh_readers import RefreshedStream, RefreshResult
 from vstream.health.repair.contents import (
     ContentRepairs,
     DuplicatePair,
@@ -22,9 +23,16 @@ from vstream.health.repair.contents import (
     find_missing_sequences,
 )
 from vstream.health.repair.live.duplicates import _difference
-from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairRequest, RepairResult, choose_repairs
+from vstream.health.repair.pipeline import (
+    RepairEnd,
+    RepairKind,
+    RepairRequest,
+    RepairResult,
+    choose_repairs,
+    find_resumed,
+)
 from vstream.health.repair.sequence_set import SequenceSet
-from vstream.health.repair.sourcing import SourcingRepairs, find_standstills
+from vstream.health.repair.sourcing import RepairedSourcing, SourcingRepairs, find_standstills
 from vstream.health.status import PairState, PairStatus
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
@@ -242,6 +250,20 @@ def test_what_stands_still_is_resumed_where_somebody_can_take_over() -> None:
     assert sorted(replays) == ["a", "b", "e"]
     assert replays["a"].obstacle is None
     assert "one replica" in str(replays["e"].obstacle)
+
+
+def test_a_reader_is_resumed_although_one_whose_name_begins_with_its_own_is_not() -> None:
+    names = ("foo-read-us", "foo-read-us-east")
+    stopped = find_standstills([pair(name, PairState.SILENT) for name in names], dict.fromkeys(names, 3))
+    refreshed = RefreshedStream(
+        stream=names[0], region="us", is_stepped_down=True, active=1.0, caught_up=1.0, note=None
+    )
+    behind = replace(refreshed, stream=names[1], active=None, caught_up=None, note="nothing heard")
+    resumed = find_resumed(stopped, RefreshResult(waited=0.0, streams=(refreshed, behind)))
+    repaired = RepairedSourcing(resumed=resumed)
+    assert repaired.streams == ("foo-read-us",)
+    lines = [line.plain for line in view.render_repaired_sourcing(repaired)]
+    assert lines == ["resumed  foo-read-us: it sources `foo-write-west` again"]
 
 
 def test_what_a_repair_would_do_in_words() -> None:

@@ -216,7 +216,7 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
         ("foo-read-east", ever, 0)
     ]
     deleted = repair(file, "--yes", "--kind", "delete", "--stream", "foo")
-    assert deleted["code"] == 0, deleted
+    assert (deleted["code"], deleted["repaired"]) == (0, ["foo-read-east"]), deleted
     await all_hold(world, expected)
     # Servers before 2.15 do not say how far a reader is. What it stores does.
     expected |= await fill_regions(world, 1, 5000)

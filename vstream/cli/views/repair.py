@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,9 +19,15 @@ from vstream.health.live.refresh_readers import RefreshedStream, RefreshResult
 from vstream.health.live.refresh_watch import RefreshLook
 from vstream.health.live.rescue import MetaGroup
 from vstream.health.refresh_policy import Verb
-from vstream.health.repair.contents import ContentRepairs
+from vstream.health.repair.contents import ContentRepairs, RepairedContents
 from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairResult
-from vstream.health.repair.sourcing import Refill, SourcingRepairs, Standstill, format_sequences
+from vstream.health.repair.sourcing import (
+    Refill,
+    RepairedSourcing,
+    SourcingRepairs,
+    Standstill,
+    format_sequences,
+)
 
 
 class RepairView:
@@ -37,17 +43,17 @@ class RepairView:
         """What is wrong with how streams take from each other."""
         self._print(render_sourcing(repairs))
 
-    def repaired_sourcing(self, repairs: SourcingRepairs, still_open: Collection[str]) -> None:
+    def repaired_sourcing(self, repaired: RepairedSourcing) -> None:
         """What was done about it."""
-        self._print(render_repaired_sourcing(repairs, still_open))
+        self._print(render_repaired_sourcing(repaired))
 
     def found_contents(self, repairs: ContentRepairs) -> None:
         """What is wrong with what streams hold."""
         self._print(render_contents(repairs))
 
-    def repaired_contents(self, repairs: ContentRepairs) -> None:
+    def repaired_contents(self, repaired: RepairedContents) -> None:
         """What was done about it."""
-        self._print(render_repaired_contents(repairs))
+        self._print(render_repaired_contents(repaired))
 
     def show_progress(self, name: str, done: int, total: int) -> None:
         """How many messages of a stream were read or written."""
@@ -147,33 +153,27 @@ def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
         yield _render_line("unread  ", "bold red", name, f": {reason}")
 
 
-def render_repaired_sourcing(repairs: SourcingRepairs, still_open: Collection[str]) -> Iterator[Text]:
+def render_repaired_sourcing(repaired: RepairedSourcing) -> Iterator[Text]:
     """What was done about how streams take from each other."""
-    for leftover in repairs.leftovers:
-        if not leftover.is_running:
-            yield _render_line("cleared  ", "bold green", leftover.stream, "")
-    for standstill in repairs.standstills:
-        is_open = any(standstill.reader in line for line in still_open)
-        if not (standstill.obstacle or is_open):
-            origins = summarize_names(list(standstill.origins))
-            yield _render_line("resumed  ", "bold green", standstill.reader, f": it sources {origins} again")
-    for refill in repairs.refills:
-        if not refill.obstacle:
-            number = refill.lost.last_taken - refill.lost.last
-            yield _render_line(
-                "refilled ", "bold green", refill.lost.origin, f": {number:,} messages, to {refill.lost.last_taken:,}"
-            )
+    for leftover in repaired.cleared:
+        yield _render_line("cleared  ", "bold green", leftover.stream, "")
+    for standstill in repaired.resumed:
+        origins = summarize_names(list(standstill.origins))
+        yield _render_line("resumed  ", "bold green", standstill.reader, f": it sources {origins} again")
+    for refill in repaired.refilled:
+        number = refill.lost.last_taken - refill.lost.last
+        yield _render_line(
+            "refilled ", "bold green", refill.lost.origin, f": {number:,} messages, to {refill.lost.last_taken:,}"
+        )
 
 
-def render_repaired_contents(repairs: ContentRepairs) -> Iterator[Text]:
+def render_repaired_contents(repaired: RepairedContents) -> Iterator[Text]:
     """What was put in and deleted."""
-    for replay in repairs.replays:
-        if replay.count:
-            messages = format_count(replay.count, "message")
-            yield _render_line("replayed ", "bold green", replay.reader, f": {messages} of {replay.origin}")
-    for copies in repairs.duplicates:
-        if copies.count:
-            yield _render_line("deleted  ", "bold green", copies.reader, f": {format_count(copies.count, 'message')}")
+    for replay in repaired.replayed:
+        messages = format_count(replay.count, "message")
+        yield _render_line("replayed ", "bold green", replay.reader, f": {messages} of {replay.origin}")
+    for copies in repaired.deleted:
+        yield _render_line("deleted  ", "bold green", copies.reader, f": {format_count(copies.count, 'message')}")
 
 
 def render_end(result: RepairResult) -> Iterator[Text]:

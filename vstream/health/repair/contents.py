@@ -248,6 +248,23 @@ class ContentRepairs:
     """Streams that could not be read, with the reason."""
 
 
+@value_class
+class RepairedContents:
+    """What was done about `ContentRepairs`, and what was not."""
+
+    replayed: tuple[Replay, ...] = ()
+    """With the messages that were put in."""
+    deleted: tuple[Duplicates, ...] = ()
+    """With the number of copies that were deleted."""
+    still_open: tuple[str, ...] = ()
+    """What remains, in words."""
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of what was repaired."""
+        return (*(replay.reader for replay in self.replayed), *(copies.reader for copies in self.deleted))
+
+
 def _pair_as_dict(pair: DuplicatePair) -> dict[str, Json]:
     fields = asdict(pair)
     return {"origin_seq": fields.pop("seq"), **fields}

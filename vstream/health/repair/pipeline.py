@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import Protocol
@@ -10,12 +11,20 @@ from typing import Protocol
 from vstream.errors import NotReachableError, RefusedError
 from vstream.health.assess import assess
 from vstream.health.live.collect import collect_snapshot
-from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
-from vstream.health.repair.contents import ContentRepairs, Duplicates, Replay
+from vstream.health.live.refresh_readers import RefreshMode, RefreshResult, refresh_readers
+from vstream.health.repair.contents import ContentRepairs, Duplicates, RepairedContents, Replay
 from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.live.scan import Tick
-from vstream.health.repair.sourcing import Leftover, SourcingRepairs, find_lost_ends, find_standstills
+from vstream.health.repair.sourcing import (
+    Leftover,
+    Refill,
+    RepairedSourcing,
+    SourcingRepairs,
+    Standstill,
+    find_lost_ends,
+    find_standstills,
+)
 from vstream.health.status import PairState
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.plan.live.connections import connect_reconnecting, join_connections, require_reached, select_reached
@@ -67,14 +76,14 @@ class RepairObserver(Protocol):
     def found_sourcing(self, repairs: SourcingRepairs) -> None:
         """Problems of how streams source from each other were found."""
 
-    def repaired_sourcing(self, repairs: SourcingRepairs, still_open: Collection[str]) -> None:
-        """They were repaired, except what *still_open* says."""
+    def repaired_sourcing(self, repaired: RepairedSourcing) -> None:
+        """As many of them as could be were repaired."""
 
     def found_contents(self, repairs: ContentRepairs) -> None:
         """Problems of what streams hold were found."""
 
-    def repaired_contents(self, repairs: ContentRepairs) -> None:
-        """They were repaired."""
+    def repaired_contents(self, repaired: RepairedContents) -> None:
+        """As many of them as could be were repaired."""
 
     def show_progress(self, name: str, done: int, total: int) -> None:
         """Of the stream *name*, *done* of *total* messages were read or written; of 0 where that is not known yet."""
@@ -97,17 +106,19 @@ class RepairResult:
     request: RepairRequest
     sourcing: SourcingRepairs = SourcingRepairs()
     contents: ContentRepairs = ContentRepairs()
+    repaired: tuple[str, ...] = ()
+    """The names of streams of which something was repaired, in order."""
     still_open: tuple[str, ...] = ()
     """What remains, in words."""
 
     @property
     def outcome(self) -> RepairEnd:
         """What there is still to do."""
-        obstacles = {plan.obstacle for plan in self.sourcing.standstills}
-        obstacles |= {plan.obstacle for plan in self.sourcing.refills}
-        counts = {plan.count for plan in self.contents.replays} | {plan.count for plan in self.contents.duplicates}
-        has_repairs = bool(self.sourcing.leftovers) or None in obstacles or any(counts)
-        is_blocked = any(obstacles) or bool(self.still_open or self.sourcing.silent)
+        plans: tuple[Standstill | Refill, ...] = (*self.sourcing.standstills, *self.sourcing.refills)
+        contents: tuple[Replay | Duplicates, ...] = (*self.contents.replays, *self.contents.duplicates)
+        can_repair = any(plan.obstacle is None for plan in plans) or any(plan.count for plan in contents)
+        has_repairs = bool(self.sourcing.leftovers) or can_repair
+        is_blocked = any(plan.obstacle is not None for plan in plans) or bool(self.still_open or self.sourcing.silent)
         if is_blocked or (has_repairs and not self.request.is_approved):
             return RepairEnd.OPEN
         if self.sourcing.unknown or self.contents.unread:
@@ -116,14 +127,13 @@ class RepairResult:
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
-        ready = [refill.lost.origin for refill in self.sourcing.refills if refill.obstacle is None]
         return {
             "topology": self.request.topology.name,
             "is_done": self.request.is_approved,
             "leftovers": [item.as_dict() for item in self.sourcing.leftovers],
             "standstills": [item.as_dict() for item in self.sourcing.standstills],
             "refills": [item.as_dict() for item in self.sourcing.refills],
-            "repaired": list(ready) if self.request.is_approved else [],
+            "repaired": list(self.repaired),
             "unknown": [item.as_dict() for item in (*self.sourcing.unknown, *self.sourcing.silent)],
             "replays": [item.as_dict() for item in self.contents.replays],
             "doubles": [item.as_dict() for item in self.contents.duplicates],
@@ -159,7 +169,9 @@ async def check_and_repair(request: RepairRequest, observer: RepairObserver) -> 
 
     The second depends on the first. Raises NotReachableError if no region can be reached.
     """
-    contents, still_open = ContentRepairs(), list[str]()
+    contents = ContentRepairs()
+    repaired_sourcing, repaired_contents = RepairedSourcing(), RepairedContents()
+    hindrance: str | None = None
     async with connect_reconnecting(request.topology, request.target.endpoints) as opened:
         leftovers: tuple[Leftover, ...] = ()
         if request.kinds & {RepairKind.CLEAR, RepairKind.REPLAY}:
@@ -167,20 +179,26 @@ async def check_and_repair(request: RepairRequest, observer: RepairObserver) -> 
         sourcing = await _plan_sourcing(request, opened, leftovers)
         observer.found_sourcing(sourcing)
         if request.is_approved:
-            still_open += await _repair_sourcing(request, opened, sourcing, observer)
-            observer.repaired_sourcing(sourcing, still_open)
+            repaired_sourcing = await _repair_sourcing(request, opened, sourcing, observer)
+            observer.repaired_sourcing(repaired_sourcing)
         kinds = request.kinds & _CONTENTS
         if RepairKind.REPLAY in kinds and (hindrance := _find_hindrance(leftovers, request)) is not None:
-            still_open.append(hindrance)
             kinds -= {RepairKind.REPLAY}
         if kinds:
             connections = select_reached(opened)
             read, contents = await _plan_contents(request, kinds, connections, observer)
             observer.found_contents(contents)
             if request.is_approved:
-                still_open += await _repair_contents(request.topology, read, contents, connections, observer)
-                observer.repaired_contents(contents)
-    return RepairResult(request=request, sourcing=sourcing, contents=contents, still_open=tuple(still_open))
+                repaired_contents = await _repair_contents(request.topology, read, contents, connections, observer)
+                observer.repaired_contents(repaired_contents)
+    hindrances = () if hindrance is None else (hindrance,)
+    return RepairResult(
+        request=request,
+        sourcing=sourcing,
+        contents=contents,
+        repaired=tuple(dict.fromkeys((*repaired_sourcing.streams, *repaired_contents.streams))),
+        still_open=(*repaired_sourcing.still_open, *hindrances, *repaired_contents.still_open),
+    )
 
 
 def _find_hindrance(leftovers: Iterable[Leftover], request: RepairRequest) -> str | None:
@@ -221,26 +239,43 @@ async def _plan_sourcing(request: RepairRequest, opened: _Opened, leftovers: tup
 
 async def _repair_sourcing(
     request: RepairRequest, opened: _Opened, repairs: SourcingRepairs, observer: RepairObserver
-) -> list[str]:
-    """Do what can be done about *repairs*; returns what is still open, in words. To resume connects anew, once there are leaders."""
+) -> RepairedSourcing:
+    """Do what can be done about *repairs*. To resume connects anew, once there are leaders."""
+    cleared: list[Leftover] = []
+    refilled: list[Refill] = []
     still_open: list[str] = []
     for leftover in repairs.leftovers:
         if leftover.is_running:
             still_open.append(f"`{leftover.stream}` is in use by a running repair")
         else:
             await replay.remove_leftover(join_connections(opened), leftover)
-    stopped = frozenset(planned.reader for planned in repairs.standstills if planned.obstacle is None)
+            cleared.append(leftover)
+    stopped = tuple(planned for planned in repairs.standstills if planned.obstacle is None)
+    resumed: tuple[Standstill, ...] = ()
     if stopped:
-        timeout = max(request.timeout, _RESUME_TIMEOUT)
         result = await refresh_readers(
-            request.topology, request.target, timeout=timeout, mode=RefreshMode.ALL, only=stopped
+            request.topology,
+            request.target,
+            timeout=max(request.timeout, _RESUME_TIMEOUT),
+            mode=RefreshMode.ALL,
+            only=frozenset(planned.reader for planned in stopped),
         )
+        resumed = find_resumed(stopped, result)
         still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in result.behind]
     for planned in repairs.refills:
         if planned.obstacle is None:
             connection = require_reached(opened[refill.choose_writing_region(request.topology, planned.lost)])
             await refill.publish_lost_end(planned, connection, _make_tick(observer, planned.lost.origin))
-    return still_open
+            refilled.append(planned)
+    return RepairedSourcing(
+        cleared=tuple(cleared), resumed=resumed, refilled=tuple(refilled), still_open=tuple(still_open)
+    )
+
+
+def find_resumed(stopped: Iterable[Standstill], result: RefreshResult) -> tuple[Standstill, ...]:
+    """Those of the *stopped* readers that have everything again after a refresh."""
+    behind = {stream.stream for stream in result.behind}
+    return tuple(standstill for standstill in stopped if standstill.reader not in behind)
 
 
 async def _plan_contents(
@@ -274,22 +309,29 @@ async def _repair_contents(
     repairs: ContentRepairs,
     connections: _Connections,
     observer: RepairObserver,
-) -> list[str]:
-    """Put in what is missing and delete duplicates in what was *read*; returns what is still open, in words."""
+) -> RepairedContents:
+    """Put in what is missing and delete duplicates in what was *read*."""
+    replayed: list[Replay] = []
+    deleted: list[Duplicates] = []
     still_open: list[str] = []
     for planned in repairs.replays:
         if planned.count:
             tick = _make_tick(observer, planned.reader)
-            if refused := await replay.replay_missing(topology, planned, connections, tick):
+            refused = await replay.replay_missing(topology, planned, connections, tick)
+            if (accepted := planned.exclude(refused, {})).count:
+                replayed.append(accepted)
+            if refused:
                 still_open.append(
                     f"`{planned.reader}` did not take {refused.describe()} of `{planned.origin}`: it has taken messages with "
                     "the same ids within its `duplicate_window`"
                 )
-    with_copies = {planned.reader for planned in repairs.duplicates if planned.count}
+    copies = {planned.reader: planned for planned in repairs.duplicates if planned.count}
     for scan in (scan for contents in read for scan in contents.scans):
-        if scan.name in with_copies:
-            await duplicates.delete_duplicates(scan, _make_tick(observer, scan.name))
-    return still_open
+        if scan.name in copies:
+            gone, _ = await duplicates.delete_duplicates(scan, _make_tick(observer, scan.name))
+            if gone:
+                deleted.append(replace(copies[scan.name], count=gone))
+    return RepairedContents(replayed=tuple(replayed), deleted=tuple(deleted), still_open=tuple(still_open))
 
 
 def _make_tick(observer: RepairObserver, name: str) -> Tick:

@@ -193,3 +193,24 @@ class SourcingRepairs:
     """Pairs with unknown state."""
     silent: tuple[PairStatus, ...] = ()
     """Pairs in which a reader takes nothing, where `resume` was not asked for."""
+
+
+@value_class
+class RepairedSourcing:
+    """What was done about `SourcingRepairs`, and what was not."""
+
+    cleared: tuple[Leftover, ...] = ()
+    resumed: tuple[Standstill, ...] = ()
+    """Those that source again."""
+    refilled: tuple[Refill, ...] = ()
+    still_open: tuple[str, ...] = ()
+    """What remains, in words."""
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of what was repaired."""
+        return (
+            *(leftover.stream for leftover in self.cleared),
+            *(standstill.reader for standstill in self.resumed),
+            *(refill.lost.origin for refill in self.refilled),
+        )
