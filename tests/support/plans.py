@@ -16,10 +16,13 @@ from vstream.lint.parse_topology import parse_topology
 from vstream.plan.canonical import to_canonical_stream
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
+from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import Gate, Plan
 from vstream.plan.rules import spell_destinations
 from vstream.plan.saved import SavedPlan, dump, parse, to_dict
 from vstream.render.pipeline import render_bundle
+from vstream.servers.find_servers import Servers
+from vstream.servers.server_plan import ServerPlan
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Routing, Topology
@@ -75,6 +78,12 @@ def make_plan(
         regions = tuple(region for region in of.regions if region.name in domains)
         of = replace(of, routing=Routing.DOMAINS, regions=regions)
     return diff(of, bundle, observed, adopt=adopt)
+
+
+def as_server_plan(plan: Plan, of: Topology) -> ServerPlan:
+    """*plan* of *of*, as if it had been made for servers that nobody can reach."""
+    request = PlanRequest(topology=of, bundle=render_bundle(of), endpoints={})
+    return ServerPlan(servers=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
 
 
 def render_streams(streams: Mapping[str, Any] | None = None, **over: Any) -> Bundle:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from vstream.apply.execute import WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
 from vstream.apply.mappings import choose_mapping_admin
 from vstream.apply.port import LEFT_TO_OTHERS, Administration
 from vstream.apply.shipping import ShippingOptions
+from vstream.errors import RefusedError
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab.remove_servers import LabServerAdmin
@@ -17,7 +19,7 @@ from vstream.plan.live.connections import connect_all, join_connections
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.pipeline import make_plan
-from vstream.plan.plan import Plan
+from vstream.plan.plan import AllowOption, Plan
 from vstream.servers.find_servers import Servers
 from vstream.servers.placement_recorder import PlacementRecorder
 from vstream.servers.server_plan import ServerPlan
@@ -27,6 +29,21 @@ from vstream.value_class import value_class
 
 _REFRESH_TIMEOUT = 30.0
 """Seconds that readers get to take again from what has moved."""
+
+
+class ApplyEnd(Enum):
+    """How a run of apply ended."""
+
+    DONE = "done"
+    """The servers are as the topology says."""
+    RULES_UNKNOWN = "rules unknown"
+    """The same, but whether each has loaded its rules is not known: it may be that nothing works."""
+    OPEN = "open"
+    """Something differs still, or a gate did not hold in time."""
+    UNANSWERED = "unanswered"
+    """Nothing is known to differ, but nobody answered for a stream."""
+    FAILED = "failed"
+    """A request failed, and nobody has planned again."""
 
 
 @value_class
@@ -39,15 +56,36 @@ class AppliedPlan:
     """What is left to change; None where apply was stopped, so that nobody has planned again."""
 
     @property
+    def outcome(self) -> ApplyEnd:
+        """How it ended."""
+        if self.result.gate_timeouts:
+            return ApplyEnd.OPEN
+        if self.left is None:
+            return ApplyEnd.FAILED
+        if not self.left.is_empty:
+            return ApplyEnd.OPEN if self.left.differs else ApplyEnd.UNANSWERED
+        return ApplyEnd.RULES_UNKNOWN if self.left.are_rules_unknown else ApplyEnd.DONE
+
+    @property
     def is_done(self) -> bool:
         """Whether the servers are as the topology says now, as far as they could be read."""
-        return self.left is not None and self.left.is_empty
+        return self.outcome in {ApplyEnd.DONE, ApplyEnd.RULES_UNKNOWN}
 
 
 async def apply_and_replan(
-    planned: ServerPlan, shipping: ShippingOptions, *, watch: ApplyWatch = WITHOUT_WATCH
+    planned: ServerPlan,
+    shipping: ShippingOptions,
+    *,
+    allowed: Collection[AllowOption],
+    watch: ApplyWatch = WITHOUT_WATCH,
 ) -> AppliedPlan:
-    """Carry out *planned*, then plan again: what is left is what counts."""
+    """
+    Carry out *planned*, then plan again: what is left is what counts.
+
+    Raises RefusedError, with nothing changed, if the plan needs an option that is not *allowed*.
+    """
+    if unmet := planned.plan.unmet_demands(allowed):
+        raise RefusedError(f"this plan needs {' and '.join(map(str, unmet))}, and nothing was changed")
     request, lab_name = planned.request, planned.servers.lab
     recorder = PlacementRecorder(request.topology, planned.servers)
     mappings = choose_mapping_admin(request, planned.plan, planned.servers, shipping)

@@ -33,7 +33,7 @@ from vstream.plan.live.witnesses import (
     wait_for_members,
 )
 from vstream.plan.pipeline import require_no_other_losses, require_nothing_else
-from vstream.plan.plan import Plan
+from vstream.plan.plan import AllowOption, Plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.scenario.model import ChangeRegion, RegionCommand
 from vstream.servers.bundles import render_lab
@@ -246,7 +246,8 @@ async def _require_servers(request: RegionRequest, edit: TopologyEdit, servers: 
 async def _apply(planned: ServerPlan, request: RegionRequest, watch: RegionWatch) -> AppliedPlan:
     with watch.show_applying(planned.plan) as shown:
         apply_watch = replace(shown, gate_timeout=request.gate_timeout)
-        applied = await apply_and_replan(planned, request.shipping, watch=apply_watch)
+        # What it may lose was asked for: `require_no_other_losses` has refused everything else.
+        applied = await apply_and_replan(planned, request.shipping, allowed=tuple(AllowOption), watch=apply_watch)
     watch.on_applied(applied)
     if applied.is_done and (behind := await _refresh_silent_readers(planned)):
         watch.on_behind(behind)

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from vstream.apply.execute import GATE_TIMEOUT
+from vstream.apply.execute import GATE_TIMEOUT, ApplyResult
 from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
-from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.shared_steps import exit_unless_done, plan_with_progress, report_applied, show_changes
+from vstream.cli.exit_codes import NO
+from vstream.cli.shared_steps import (
+    APPLY_EXIT_CODES,
+    exit_if_blocked,
+    plan_with_progress,
+    report_applied,
+    show_changes,
+)
 from vstream.cli.views import apply as view
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan import saved
 from vstream.plan.pipeline import make_plan
-from vstream.plan.plan import Plan
+from vstream.plan.plan import AllowOption, Plan
 from vstream.servers.server_plan import ServerPlan
-from vstream.topology.bundle import loaded_path
 
 
 def command(
@@ -83,24 +89,23 @@ def command(
     `vstream apply --ship-with 'rsync -r {directory}/ {host}:/etc/nats/'`
     """
     planned = run(_plan(path, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))
-    plan, file = planned.plan, loaded_path(planned.request.topology)
+    plan = planned.plan
     console.print_note(planned.servers.describe_with(planned.request.topology))
     console.print_lines(plan_view.render_plan(plan, is_verbose=verbose))
-    if plan.blocked:
-        console.print_problem("Nothing was changed: resolve what is blocked first.")
-        raise typer.Exit(NO if plan.refusals else UNKNOWN)
+    exit_if_blocked(plan)
     if not plan.has_work:
-        _exit_if_unknown(plan, file)
-        return
-    _exit_unless_allowed(plan, allow_destructive=allow_destructive, allow_many=allow_many)
+        _end(AppliedPlan(planned=planned, result=ApplyResult(done=()), left=plan))
+    is_allowed = {AllowOption.DESTRUCTIVE: allow_destructive, AllowOption.MANY: allow_many}
+    allowed = [option for option, is_given in is_allowed.items() if is_given]
+    _exit_unless_allowed(plan, allowed)
     if not yes:
         _confirm_or_exit()
         # Nobody knows how long the question was on the screen.
         saved.require_same(run(make_plan(planned.request)), saved.to_dict(plan))
     shipping = ShippingOptions(command=ship_with, loaded_timeout=loaded_timeout)
-    applied = run(_apply(planned, gate_timeout, shipping))
+    applied = run(_apply(planned, gate_timeout, shipping, allowed))
     report_applied(applied, is_verbose=verbose)
-    _exit_if_unknown(exit_unless_done(applied), file)
+    _end(applied)
 
 
 async def _plan(
@@ -121,11 +126,9 @@ async def _plan(
     return fresh
 
 
-def _exit_unless_allowed(plan: Plan, *, allow_destructive: bool, allow_many: bool) -> None:
-    allowed = {"--allow-destructive": allow_destructive, "--allow-many": allow_many}
-    needed = [f"{demand.option} ({demand.reason})" for demand in plan.demands if not allowed[demand.option]]
-    if needed:
-        console.print_problem(f"Nothing was changed: this plan needs {' and '.join(needed)}.")
+def _exit_unless_allowed(plan: Plan, allowed: Collection[AllowOption]) -> None:
+    if unmet := plan.unmet_demands(allowed):
+        console.print_problem(f"Nothing was changed: this plan needs {' and '.join(map(str, unmet))}.")
         raise typer.Exit(NO)
 
 
@@ -143,14 +146,15 @@ def _confirm_or_exit() -> None:
         raise typer.Exit(NO)
 
 
-def _exit_if_unknown(plan: Plan, file: str) -> None:
-    """Say what nobody could check, and end with 3: it may be that nothing works."""
-    if not plan.are_rules_unknown:
-        return
-    console.print_lines(view.describe_unknown_rules(plan, file))
-    raise typer.Exit(UNKNOWN)
-
-
-async def _apply(planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions) -> AppliedPlan:
+async def _apply(
+    planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions, allowed: Collection[AllowOption]
+) -> AppliedPlan:
     with show_changes(planned.plan) as watch:
-        return await apply_and_replan(planned, shipping, watch=replace(watch, gate_timeout=gate_timeout))
+        apply_watch = replace(watch, gate_timeout=gate_timeout)
+        return await apply_and_replan(planned, shipping, allowed=allowed, watch=apply_watch)
+
+
+def _end(applied: AppliedPlan) -> NoReturn:
+    """Say what nobody could check, and exit with what that means."""
+    console.print_lines(view.describe_unknown_rules(applied))
+    raise typer.Exit(APPLY_EXIT_CODES[applied.outcome])

@@ -11,8 +11,8 @@ from vstream.apply.pipeline import AppliedPlan
 from vstream.apply.region_change import PlannedChange, RegionRequest, RegionResult, RegionWatch, change_region
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.shared_steps import exit_unless_done, report_applied, show_changes
+from vstream.cli.exit_codes import OK
+from vstream.cli.shared_steps import APPLY_EXIT_CODES, exit_if_blocked, report_applied, show_changes
 from vstream.cli.views import apply as apply_view
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
@@ -91,16 +91,13 @@ def load_edit(file: Path) -> TopologyEdit:
 
 def report_end_or_exit(change: PlannedChange, success: str) -> None:
     """Say what was changed. Exits with 1 if something is refused or left to do, and with 3 where nobody knows."""
-    plan = change.planned.plan
-    if change.applied is not None:
-        left = exit_unless_done(change.applied)
-        if left.are_rules_unknown:
-            for line in apply_view.describe_unknown_rules(left, loaded_path(change.edit.topology)):
-                console.print_note(line.plain)
-            raise typer.Exit(UNKNOWN)
-        console.print_note(success, style="bold green")
-    elif plan.blocked:
-        console.print_problem("Nothing was changed: resolve what is blocked first.")
-        raise typer.Exit(NO if plan.refusals else UNKNOWN)
-    else:
+    applied = change.applied
+    if applied is None:
+        exit_if_blocked(change.planned.plan)
         console.print_note("Nothing was changed: pass `--yes` to do it.")
+        return
+    for line in apply_view.describe_unknown_rules(applied):
+        console.print_note(line.plain)
+    if (code := APPLY_EXIT_CODES[applied.outcome]) != OK:
+        raise typer.Exit(code)
+    console.print_note(success, style="bold green")

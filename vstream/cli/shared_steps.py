@@ -9,8 +9,8 @@ from pathlib import Path
 import typer
 
 from vstream.apply.execute import ApplyWatch
-from vstream.apply.pipeline import AppliedPlan
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.apply.pipeline import AppliedPlan, ApplyEnd
+from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.views import apply as view
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
@@ -20,6 +20,14 @@ from vstream.servers.find_servers import use_servers
 from vstream.servers.server_plan import ServerPlan, make_server_plan
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Topology
+
+APPLY_EXIT_CODES = {
+    ApplyEnd.DONE: OK,
+    ApplyEnd.RULES_UNKNOWN: UNKNOWN,
+    ApplyEnd.OPEN: NO,
+    ApplyEnd.UNANSWERED: UNKNOWN,
+    ApplyEnd.FAILED: UNKNOWN,
+}
 
 
 async def plan_with_progress(
@@ -37,6 +45,13 @@ async def plan_with_progress(
         return await make_server_plan(
             topology, servers, templates, adopt=adopt, lost=lost, with_files=with_files, on_progress=show
         )
+
+
+def exit_if_blocked(plan: Plan) -> None:
+    """Ends with 1 if something is refused, and with 3 if only nobody answered for it."""
+    if plan.blocked:
+        console.print_problem("Nothing was changed: resolve what is blocked first.")
+        raise typer.Exit(NO if plan.refusals else UNKNOWN)
 
 
 @contextmanager
@@ -65,16 +80,6 @@ def report_applied(applied: AppliedPlan, *, is_verbose: bool) -> None:
         is_expected = result.mappings_pending or result.unread_servers or not left.differs
         console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
         console.print_lines(plan_view.render_plan(left, is_verbose=is_verbose))
-
-
-def exit_unless_done(applied: AppliedPlan) -> Plan:
-    """The plan of what is left, which changes nothing. Ends with the exit code of what is left to do, if anything is."""
-    left = applied.left
-    if left is None:
-        raise typer.Exit(NO if applied.result.gate_timeouts else UNKNOWN)
-    if not left.is_empty:
-        raise typer.Exit(NO if left.differs else UNKNOWN)
-    return left
 
 
 def _print_emptied_regions(applied: AppliedPlan) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import UserString
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field as dataclass_field
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import cached_property
 from typing import ClassVar, TypeAlias
 
@@ -314,12 +314,23 @@ class RuleChange:
         return self.kind == USERS or {*(self.after or ())} <= {*(self.before or ())}
 
 
+class AllowOption(StrEnum):
+    """An option of `apply` that allows what a plan would do."""
+
+    DESTRUCTIVE = "--allow-destructive"
+    MANY = "--allow-many"
+
+
 @value_class
 class Demand:
     """An option without which `apply` does not carry out a plan, and why it is needed."""
 
-    option: str
+    option: AllowOption
     reason: str
+
+    def __str__(self) -> str:
+        """Both, as a clause that follows `needs`."""
+        return f"{self.option} ({self.reason})"
 
 
 StreamChange: TypeAlias = Create | Update | Delete
@@ -430,11 +441,15 @@ class Plan:
             reason = f"{number:,} {'change' if number == 1 else 'changes'} can lose or duplicate messages"
             if self.leaving:
                 reason = "servers leave, and take along what is stored only there"
-            demands.append(Demand(option="--allow-destructive", reason=reason))
+            demands.append(Demand(option=AllowOption.DESTRUCTIVE, reason=reason))
         if self.touches_many:
             reason = f"more than {_MANY:.0%} of the streams that exist would change"
-            demands.append(Demand(option="--allow-many", reason=reason))
+            demands.append(Demand(option=AllowOption.MANY, reason=reason))
         return tuple(demands)
+
+    def unmet_demands(self, allowed: Collection[AllowOption]) -> tuple[Demand, ...]:
+        """Those of its demands whose option is not among *allowed*."""
+        return tuple(demand for demand in self.demands if demand.option not in allowed)
 
 
 def is_move(change: Change) -> bool:

@@ -104,7 +104,7 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
     environment = _build_environment(name, edit, templates)
     report("applying the topology")
     planned = await make_server_plan(topology, use_servers(topology, name), templates)
-    applied = None if planned.plan.blocked else await apply_and_replan(planned, ShippingOptions())
+    applied = None if planned.plan.blocked else await apply_and_replan(planned, ShippingOptions(), allowed=())
     _require_applied(planned.plan, applied)
     report("probing")
     await _wait_until_probe_passes(environment)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from vstream.apply.execute import ApplyResult
+from vstream.apply.pipeline import AppliedPlan, ApplyEnd
 from vstream.formatting import format_count
-from vstream.plan.plan import Plan
-from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH
+from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH, loaded_path
 from vstream.topology.stream_config import StreamConfig
 
 _SHOWN = 5
@@ -65,9 +65,12 @@ def _render_not_refreshed(result: ApplyResult) -> Iterator[Text]:
         yield Text("Readers take again by themselves, within two minutes; `vstream repair sources` measures it.")
 
 
-def describe_unknown_rules(plan: Plan, file: str) -> Iterator[Text]:
-    """What nobody knows of the rules that servers have loaded, and how to find out. *file* is what servers load."""
-    servers = ", ".join(plan.unread_servers)
+def describe_unknown_rules(applied: AppliedPlan) -> Iterator[Text]:
+    """What nobody knows of the rules that servers have loaded, and how to find out; nothing where that is known."""
+    left = applied.left
+    if left is None or applied.outcome is not ApplyEnd.RULES_UNKNOWN:
+        return
+    servers, file = ", ".join(left.unread_servers), loaded_path(applied.planned.request.topology)
     if file == OPERATOR_PATH:
         yield Text(f"Unknown: which accounts {servers} have loaded. No account was pushed.", style="bold yellow")
         yield Text(
