@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from vstream.apply.execute import GATE_TIMEOUT, WITHOUT_WATCH, ApplyWatch
+from vstream.apply.meta_group import PEER_TIMEOUT, remove_peers, require_empty, wait_for_members
 from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError
@@ -23,15 +24,7 @@ from vstream.lab import lab
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.status import read_lab_status
 from vstream.plan.live.lost_region import give_up
-from vstream.plan.live.witnesses import (
-    PEER_TIMEOUT,
-    DeathReport,
-    DeathVerdict,
-    ask_witnesses,
-    remove_peers,
-    require_empty,
-    wait_for_members,
-)
+from vstream.plan.live.witnesses import DeathReport, DeathVerdict, ask_witnesses
 from vstream.plan.pipeline import require_no_other_losses, require_nothing_else
 from vstream.plan.plan import AllowOption, Plan
 from vstream.plan.topology_edit import TopologyEdit

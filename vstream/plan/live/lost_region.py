@@ -1,4 +1,4 @@
-"""Whether a region is really dead, and how far the others have read what was written there."""
+"""What is lost with dead regions, by how far the others have read them; and where their homed streams go."""
 
 from __future__ import annotations
 
