@@ -1,4 +1,8 @@
-"""How far each reader is behind each of its origins, for how long that is safe, and when it counts as behind."""
+"""
+How far each reader is behind each of its origins, for how long that is safe, and when it counts as behind.
+
+What is known of such a pair, with its outage margin, is a `PairStatus` (`vstream.health.status`).
+"""
 
 from __future__ import annotations
 

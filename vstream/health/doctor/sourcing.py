@@ -185,10 +185,10 @@ def lost_to_retention(patient: Patient) -> Iterator[Symptom]:
 @check("VD303", "retention-margin", Severity.WARNING, drift=Drift.UNRELATED)
 def retention_margin(patient: Patient) -> Iterator[Symptom]:
     """
-    More than half of the time that an outage may last without loss has passed.
+    More than half of an outage margin is used up.
 
     ## Why is this bad?
-    When it is over, the write stream removes messages that a region has not sourced.
+    It says how long an outage may last. When that is over, the write stream removes messages that a region has not sourced.
 
     ## What to do
     Raise `max_age` (and `max_bytes`) of the write streams now: this works while a region is down, and is the only way
@@ -196,17 +196,17 @@ def retention_margin(patient: Patient) -> Iterator[Symptom]:
     """
     worst: dict[tuple[str, str], PairStatus] = {}
     for pair in patient.status.pairs:
-        if pair.left is None or pair.age is None or pair.state is PairState.LOSSY:
+        if pair.margin is None or pair.retention is None or pair.age is None or pair.state is PairState.LOSSY:
             continue
-        if pair.left < _HALF * (pair.left + pair.age):
-            # One for each pair of places: the one with the least time left.
+        if pair.margin < _HALF * pair.retention:
+            # One for each pair of places: the one with the smallest margin.
             key = pair.origin_place, pair.reader_place
-            worst[key] = min(worst.get(key, pair), pair, key=lambda candidate: candidate.left or 0.0)
+            worst[key] = min(worst.get(key, pair), pair, key=lambda candidate: candidate.margin or 0.0)
     for pair in worst.values():
         yield Symptom(
             about=pair.origin,
             evidence=(
-                f"`{pair.reader}` lacks messages that are up to {format_duration(pair.age or 0.0)} old; they will be removed in {format_duration(pair.left or 0.0)}"
+                f"`{pair.reader}` lacks messages that are up to {format_duration(pair.age or 0.0)} old; they will be removed in {format_duration(pair.margin or 0.0)}"
             ),
             do="raise `max_age` of the write streams now",
         )

@@ -1,4 +1,8 @@
-"""Check the servers repeatedly, and refresh streams that stand still although nothing prevents them from sourcing."""
+"""
+Check the servers repeatedly, and refresh streams that stand still although nothing prevents them from sourcing.
+
+Which ones, and after how many seconds again (6, 12 … 640), says `vstream.health.refresh_policy`.
+"""
 
 from __future__ import annotations
 
