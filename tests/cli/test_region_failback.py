@@ -116,7 +116,7 @@ def _as_applied(left: Plan) -> AppliedPlan:
 
 
 def _as_change(plan: Plan) -> PlannedChange:
-    edit = TopologyEdit(file="lost.yaml", text="", topology=TOPOLOGY)
+    edit = TopologyEdit(file="lost.yaml", text="", original="", topology=TOPOLOGY)
     return PlannedChange(edit=edit, planned=as_server_plan(plan, TOPOLOGY), report=None)
 
 

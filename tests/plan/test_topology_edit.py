@@ -76,3 +76,16 @@ def test_what_somebody_else_has_written_meanwhile_stays(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="has changed"):
         second.save()
     assert file.read_bytes() == written
+
+
+def test_an_edit_is_a_change_until_the_file_says_it(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text('version: 1\nname: a\nserver_version: "2.12"\n' + FLOW)
+    before = load_edit(file)
+    drained = before.drain("east")
+    assert (before.is_changed, before.undo_drain("east").is_changed, drained.is_changed) == (False, False, True)
+    drained.save()
+    again = load_edit(file)
+    for written in (again.drain("east"), drained.as_written().drain("east")):
+        assert not written.is_changed
+    assert again.undo_drain("east").is_changed

@@ -59,7 +59,9 @@ def make_environment(wanted: Scenario) -> Environment:
         endpoints=endpoints,
         clients=endpoints,
         logs=Path("log"),
-        edit=TopologyEdit(file=wanted.topology_file, text=wanted.topology_text, topology=topology),
+        edit=TopologyEdit(
+            file=wanted.topology_file, text=wanted.topology_text, original=wanted.topology_text, topology=topology
+        ),
     )
 
 

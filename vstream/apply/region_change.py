@@ -28,7 +28,7 @@ from vstream.plan.live.witnesses import DeathReport, DeathVerdict, ask_witnesses
 from vstream.plan.pipeline import require_no_other_losses, require_nothing_else
 from vstream.plan.plan import AllowOption, Plan
 from vstream.plan.topology_edit import TopologyEdit
-from vstream.scenario.model import ChangeRegion, RegionCommand
+from vstream.scenario.model import RegionCommand
 from vstream.servers.bundles import render_lab
 from vstream.servers.find_servers import Servers, find_system_endpoints, use_servers
 from vstream.servers.server_plan import ServerPlan, make_server_plan
@@ -48,15 +48,17 @@ def _show_nothing() -> AbstractContextManager[Callable[[object], None]]:
 
 @value_class
 class RegionRequest:
-    """What is to become of a region, and what is allowed."""
+    """Which region is to change, and what is allowed."""
 
-    action: ChangeRegion
+    region: str
     before: TopologyEdit
     """The topology as it is written."""
     lab: str | None
     templates: Path | None
     is_approved: bool
     """Whether to change anything."""
+    also: tuple[str, ...] = ()
+    """Regions that are given up together with it."""
     is_declared_dead: bool = False
     """Whether somebody knows that the region is dead where not everybody could be asked."""
     taker: str | None = None
@@ -128,42 +130,75 @@ class RegionWatch:
     show_applying: Callable[[Plan], AbstractContextManager[ApplyWatch]] = lambda _plan: nullcontext(WITHOUT_WATCH)
 
 
-async def change_region(request: RegionRequest, watch: RegionWatch) -> RegionResult:
-    """
-    Do what *request* says: plan it, write the topology file, apply, and make readers source again.
-
-    Nothing is changed without approval, or where the region may be alive or something is blocked. Stopped anywhere, it can
-    be asked for again. Raises VstreamError, for example RefusedError where the plan loses what nobody has given up.
-    """
-    command = request.action.command
-    report: DeathReport | None = None
+async def change_region(command: RegionCommand, request: RegionRequest, watch: RegionWatch) -> RegionResult:
+    """Do what the function of *command* does: steps of scenarios name it."""
     match command:
-        case RegionCommand.DRAIN | RegionCommand.UNDO_DRAIN:
-            edit = await _drain(request, watch)
+        case RegionCommand.DRAIN:
+            return await drain(request, watch)
+        case RegionCommand.UNDO_DRAIN:
+            return await undo_drain(request, watch)
         case RegionCommand.FAILOVER:
-            servers = use_servers(request.before.topology, request.lab)
-            report = await _ask_whether_dead(request, servers)
-            watch.on_report(servers, report)
-            if not _is_accepted(report, request):
-                return MaybeAlive(report=report)
-            edit = await give_up(request.before, report.regions, servers.endpoints)
+            return await fail_over(request, watch)
         case RegionCommand.FAILBACK:
-            edit = request.before.take_in(request.action.region)
-            if not await _bring_servers_back(edit, request, watch):
-                return NotStarted()
+            return await fail_back(request, watch)
+
+
+async def drain(request: RegionRequest, watch: RegionWatch) -> PlannedChange:
+    """Have another region take the region's publishes, and see whether it can be stopped. For the rest see `_plan_and_apply`."""
+    edit = request.before.drain(request.region, request.taker)
+    await _require_nothing_else(edit, request, watch)
+    change = await _plan_and_apply(edit, None, request, watch)
+    if change.is_done or (change.applied is None and change.planned.plan.is_empty):
+        return replace(change, emptiness=await _look_whether_empty(change, request))
+    return change
+
+
+async def undo_drain(request: RegionRequest, watch: RegionWatch) -> PlannedChange:
+    """Let the region take publishes again. For the rest see `_plan_and_apply`."""
+    edit = request.before.undo_drain(request.region)
+    await _require_nothing_else(edit, request, watch)
+    return await _plan_and_apply(edit, None, request, watch)
+
+
+async def fail_over(request: RegionRequest, watch: RegionWatch) -> MaybeAlive | PlannedChange:
+    """Give regions up if everybody else says that they are dead. For the rest see `_plan_and_apply`."""
+    servers = use_servers(request.before.topology, request.lab)
+    report = await _ask_whether_dead(request, servers)
+    watch.on_report(servers, report)
+    if not _is_accepted(report, request):
+        return MaybeAlive(report=report)
+    edit = await give_up(request.before, report.regions, servers.endpoints)
+    change = await _plan_and_apply(edit, report, request, watch)
+    if change.is_done:
+        return replace(change, still_members=await _remove_from_meta_group(change))
+    return change
+
+
+async def fail_back(request: RegionRequest, watch: RegionWatch) -> NotStarted | PlannedChange:
+    """Take a region that was given up in again, once its servers run. For the rest see `_plan_and_apply`."""
+    edit = request.before.take_in(request.region)
+    if not await _bring_servers_back(edit, request, watch):
+        return NotStarted()
+    return await _plan_and_apply(edit, None, request, watch)
+
+
+async def _plan_and_apply(
+    edit: TopologyEdit, report: DeathReport | None, request: RegionRequest, watch: RegionWatch
+) -> PlannedChange:
+    """
+    Plan what *edit* makes of the topology, write the file, apply, and make readers source again.
+
+    Nothing is changed without approval, or where something is blocked. Stopped anywhere, it can be asked for again. Raises
+    VstreamError, for example RefusedError where the plan loses what nobody has given up.
+    """
     change = PlannedChange(edit=edit, planned=await _plan(edit.topology, request, watch), report=report)
     watch.on_plan(change)
-    plan = change.planned.plan
-    require_no_other_losses(plan, edit.topology)
-    if request.is_approved and not plan.blocked:
-        if request.writes_file:
-            edit.save()
-        change = replace(change, applied=await _apply(change.planned, request, watch))
-    if command is RegionCommand.FAILOVER and change.is_done:
-        change = replace(change, still_members=await _remove_from_meta_group(change))
-    if command is RegionCommand.DRAIN and (change.is_done or (change.applied is None and plan.is_empty)):
-        change = replace(change, emptiness=await _look_whether_empty(change, request))
-    return change
+    require_no_other_losses(change.planned.plan, edit.topology)
+    if not request.is_approved or change.planned.plan.blocked:
+        return change
+    if request.writes_file:
+        edit.save()
+    return replace(change, applied=await _apply(change.planned, request, watch))
 
 
 async def _plan(topology: Topology, request: RegionRequest, watch: RegionWatch) -> ServerPlan:
@@ -172,19 +207,15 @@ async def _plan(topology: Topology, request: RegionRequest, watch: RegionWatch) 
         return await make_server_plan(topology, servers, request.templates, on_progress=show)
 
 
-async def _drain(request: RegionRequest, watch: RegionWatch) -> TopologyEdit:
-    """The file with the region drained, or not any more. Raises VstreamError if anything else would change with that."""
-    before, region = request.before, request.action.region
-    is_undone = request.action.command is RegionCommand.UNDO_DRAIN
-    edit = before.undo_drain(region) if is_undone else before.drain(region, request.taker)
-    if edit.topology is not before.topology:  # else an earlier run has begun it
-        require_nothing_else((await _plan(before.topology, request, watch)).plan)
-    return edit
+async def _require_nothing_else(edit: TopologyEdit, request: RegionRequest, watch: RegionWatch) -> None:
+    """Raises VstreamError if anything else would change with *edit*, unless an earlier run has begun it."""
+    if edit.is_changed:
+        require_nothing_else((await _plan(request.before.topology, request, watch)).plan)
 
 
 async def _ask_whether_dead(request: RegionRequest, servers: Servers) -> DeathReport:
     """What everybody else knows of the regions that are to be given up. Raises RefusedError if there is nobody."""
-    topology, regions = request.before.topology, (request.action.region, *request.action.also)
+    topology, regions = request.before.topology, (request.region, *request.also)
     witnesses = [candidate.name for candidate in topology.regions if candidate.name not in regions]
     if not witnesses:
         raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
@@ -208,7 +239,7 @@ async def _bring_servers_back(edit: TopologyEdit, request: RegionRequest, watch:
     if servers.lab is None:
         await _require_servers(request, edit, servers)
         return True
-    seats = {seat.server.name for seat in edit.topology.all_seats if seat.region == request.action.region}
+    seats = {seat.server.name for seat in edit.topology.all_seats if seat.region == request.region}
     running = seats & {server.name for server in read_lab_status(servers.lab).servers if server.pid}
     if not request.is_approved:
         return running == seats
@@ -224,12 +255,12 @@ async def _bring_servers_back(edit: TopologyEdit, request: RegionRequest, watch:
 
 async def _require_servers(request: RegionRequest, edit: TopologyEdit, servers: Servers) -> None:
     """The region's servers must run, with empty disks if they come now, and be let in by the others."""
-    region = request.action.region
+    region = request.region
     endpoints = {**servers.endpoints, **servers.lost}
     endpoint = endpoints.get(region)
     if endpoint is None:
         raise RefusedError(f"no address is known for region `{region}`", hint=f"add `{region}` to `connect`")
-    if edit is not request.before:
+    if edit.is_changed:
         await require_empty(region, endpoint)
     if request.is_approved:
         monitors = [url for endpoint in endpoints.values() for url in endpoint.monitor]
@@ -269,7 +300,7 @@ async def _remove_from_meta_group(change: PlannedChange) -> tuple[str, ...]:
 
 async def _look_whether_empty(change: PlannedChange, request: RegionRequest) -> Emptiness:
     """Whether the region that is drained can be stopped: what others lack, and what nobody knows."""
-    planned, region, is_moving = change.planned, request.action.region, request.is_approved
+    planned, region, is_moving = change.planned, request.region, request.is_approved
     target, within = (
         make_target(change.edit.topology, planned.servers),
         request.gate_timeout if is_moving else LOOK_TIMEOUT,

@@ -7,18 +7,17 @@ from typing import Annotated, NoReturn
 import typer
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.region_change import LOOK_TIMEOUT, PlannedChange, RegionRequest
+from vstream.apply.region_change import LOOK_TIMEOUT, PlannedChange, RegionRequest, drain, undo_drain
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
-from vstream.cli.region_steps import carry_out_change, load_edit, report_end_or_exit
+from vstream.cli.region_steps import load_edit, make_watch, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
 from vstream.health.live.drain import Emptiness, wait_until_server_empty
-from vstream.scenario.model import ChangeRegion, RegionCommand
 from vstream.servers.find_servers import use_servers
 from vstream.servers.server_plan import ServerPlan
 from vstream.servers.target_servers import make_target
@@ -58,7 +57,7 @@ def command(
     names = [region.name for region in current.regions]
     if target in names:
         request = RegionRequest(
-            action=ChangeRegion(command=RegionCommand.UNDO_DRAIN if is_undone else RegionCommand.DRAIN, region=target),
+            region=target,
             before=before,
             lab=lab,
             templates=templates,
@@ -67,9 +66,9 @@ def command(
             shipping=ShippingOptions(command=ship_with),
             gate_timeout=gate_timeout,
         )
-        change = carry_out_change(request, is_json=is_json)
-        assert isinstance(change, PlannedChange)
-        _report_region(request, change, is_json=is_json)
+        watch = make_watch(current, names_servers=True, is_json=is_json)
+        change = run(undo_drain(request, watch) if is_undone else drain(request, watch))
+        _report_region(request, change, is_undone=is_undone, is_json=is_json)
         return
     if target not in [seat.server.name for seat in current.all_seats]:
         raise UnknownNameError(f"there is no region or server `{target}`", hint=f"there are {', '.join(names)}")
@@ -81,12 +80,11 @@ def command(
     _end(target, seen, None, is_json=is_json, is_done=yes, servers=[target])
 
 
-def _report_region(request: RegionRequest, change: PlannedChange, *, is_json: bool) -> None:
-    region, topology, planned = request.action.region, request.before.topology, change.planned
+def _report_region(request: RegionRequest, change: PlannedChange, *, is_undone: bool, is_json: bool) -> None:
+    region, topology, planned = request.region, request.before.topology, change.planned
     if change.emptiness is not None:
         servers = [seat.server.name for seat in topology.all_seats if seat.region == region]
         _end(region, change.emptiness, planned, is_json=is_json, is_done=change.is_done, servers=servers)
-    is_undone = request.action.command is RegionCommand.UNDO_DRAIN
     reason = f"{region} is not drained: it is not safe to stop"
     if is_json:
         seen = None if is_undone else Emptiness(missing=(reason,))

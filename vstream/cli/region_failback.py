@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.region_change import NotStarted, PlannedChange, RegionRequest
+from vstream.apply.region_change import NotStarted, RegionRequest, fail_back
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
-from vstream.cli.region_steps import carry_out_change, load_edit, report_end_or_exit
+from vstream.cli.asyncio_runner import run
+from vstream.cli.region_steps import load_edit, make_watch, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
-from vstream.scenario.model import ChangeRegion, RegionCommand
 
 
 def command(
@@ -36,7 +36,7 @@ def command(
     Examples: `vstream region failback west`, `vstream region failback west acme.yaml --yes`
     """
     request = RegionRequest(
-        action=ChangeRegion(command=RegionCommand.FAILBACK, region=region),
+        region=region,
         before=load_edit(topology),
         lab=lab,
         templates=templates,
@@ -44,11 +44,11 @@ def command(
         shipping=ShippingOptions(command=ship_with),
         gate_timeout=gate_timeout,
     )
-    result = carry_out_change(request, is_json=output == "json")
+    watch = make_watch(request.before.topology, is_json=output == "json")
+    result = run(fail_back(request, watch))
     if output == "json":
         print_json("failback", view.as_dict(result, (region,)))
     if isinstance(result, NotStarted):
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
         return
-    assert isinstance(result, PlannedChange)
     report_end_or_exit(result, f"Region {region} is in again. {topology} says so: commit it.")

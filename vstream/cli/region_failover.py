@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.region_change import MaybeAlive, PlannedChange, RegionRequest
+from vstream.apply.region_change import MaybeAlive, RegionRequest, fail_over
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
+from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.region_steps import carry_out_change, load_edit, report_end_or_exit
+from vstream.cli.region_steps import load_edit, make_watch, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.plan.live.witnesses import DeathVerdict
-from vstream.scenario.model import ChangeRegion, RegionCommand
 
 
 def command(
@@ -49,7 +49,8 @@ def command(
     """
     regions = tuple(dict.fromkeys((region, *(also or ()))))
     request = RegionRequest(
-        action=ChangeRegion(command=RegionCommand.FAILOVER, region=region, also=regions[1:]),
+        region=region,
+        also=regions[1:],
         before=load_edit(topology),
         lab=lab,
         templates=templates,
@@ -58,7 +59,8 @@ def command(
         shipping=ShippingOptions(command=ship_with),
         gate_timeout=gate_timeout,
     )
-    result = carry_out_change(request, is_json=output == "json")
+    watch = make_watch(request.before.topology, is_json=output == "json")
+    result = run(fail_over(request, watch))
     if output == "json":
         print_json("failover", view.as_dict(result, regions))
     if isinstance(result, MaybeAlive):
@@ -69,5 +71,4 @@ def command(
                 "Nothing was changed."
             )
         raise typer.Exit(NO if is_alive else UNKNOWN)
-    assert isinstance(result, PlannedChange)
     report_end_or_exit(result, f"Given up: {', '.join(regions)}. {topology} says so: commit it.")

@@ -8,9 +8,8 @@ from pathlib import Path
 import typer
 
 from vstream.apply.pipeline import AppliedPlan
-from vstream.apply.region_change import PlannedChange, RegionRequest, RegionResult, RegionWatch, change_region
+from vstream.apply.region_change import PlannedChange, RegionWatch
 from vstream.cli import options
-from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import OK
 from vstream.cli.shared_steps import APPLY_EXIT_CODES, exit_if_blocked, report_applied, show_changes
 from vstream.cli.views import apply as apply_view
@@ -20,23 +19,17 @@ from vstream.cli.views import region as view
 from vstream.cli.views.progress import show_readiness, show_steps
 from vstream.plan.live.witnesses import DeathReport
 from vstream.plan.topology_edit import TopologyEdit
-from vstream.scenario.model import RegionCommand
 from vstream.servers.find_servers import Servers
 from vstream.topology.bundle import loaded_path
+from vstream.topology.model import Topology
 
 
-def carry_out_change(request: RegionRequest, *, is_json: bool) -> RegionResult:
-    """Do what *request* says; unless *is_json*, show what is heard, planned and done."""
-    result = run(change_region(request, _make_watch(request, is_json=is_json)))
-    if isinstance(result, PlannedChange) and result.still_members:
-        console.print_note(f"Have the meta group forget {', '.join(result.still_members)}, with the system account:")
-        console.print_note("nats server cluster peer-remove SERVER")
-    return result
+def make_watch(before: Topology, *, names_servers: bool = False, is_json: bool) -> RegionWatch:
+    """
+    Show what is heard, planned and done; with *is_json*, only what goes wrong.
 
-
-def _make_watch(request: RegionRequest, *, is_json: bool) -> RegionWatch:
-    before = request.before.topology
-    is_drain = request.action.command in {RegionCommand.DRAIN, RegionCommand.UNDO_DRAIN}
+    With *names_servers*, the servers of *before* are named above the plan, where nothing was heard before that names them.
+    """
 
     def show_report(servers: Servers, report: DeathReport) -> None:
         if not is_json:
@@ -47,7 +40,7 @@ def _make_watch(request: RegionRequest, *, is_json: bool) -> RegionWatch:
         if is_json:
             return
         planned = change.planned
-        if is_drain:
+        if names_servers:
             console.print_note(planned.servers.describe_with(before))
         console.print_lines(
             (*view.describe_homes(change.homes), *plan_view.render_plan(planned.plan, names_options=False))
@@ -90,12 +83,19 @@ def load_edit(file: Path) -> TopologyEdit:
 
 
 def report_end_or_exit(change: PlannedChange, success: str) -> None:
-    """Say what was changed. Exits with 1 if something is refused or left to do, and with 3 where nobody knows."""
+    """
+    Say what was changed, and what is left to do by hand.
+
+    Exits with 1 if something is refused or left to do, and with 3 where nobody knows.
+    """
     applied = change.applied
     if applied is None:
         exit_if_blocked(change.planned.plan)
         console.print_note("Nothing was changed: pass `--yes` to do it.")
         return
+    if change.still_members:
+        console.print_note(f"Have the meta group forget {', '.join(change.still_members)}, with the system account:")
+        console.print_note("nats server cluster peer-remove SERVER")
     for line in apply_view.describe_unknown_rules(applied):
         console.print_note(line.plain)
     if (code := APPLY_EXIT_CODES[applied.outcome]) != OK:

@@ -32,9 +32,18 @@ class TopologyEdit:
     file: str
     text: str
     topology: Topology
-    overlays: Mapping[str, bytes] = field(default_factory=dict)
-    original: str = ""
+    original: str
     """What the file said when it was read."""
+    overlays: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the file does not say it yet."""
+        return self.text != self.original
+
+    def as_written(self) -> TopologyEdit:
+        """The same, once the file says it."""
+        return replace(self, original=self.text)
 
     def save(self) -> None:
         """

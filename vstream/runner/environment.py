@@ -100,7 +100,8 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
         on_progress=lambda step: report(f"waiting for {step.stage.value}"),
         timeout=_READY_TIMEOUT,
     )
-    edit = TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology)
+    text = scenario.topology_text
+    edit = TopologyEdit(file=scenario.topology_file, text=text, original=text, topology=topology)
     environment = _build_environment(name, edit, templates)
     report("applying the topology")
     planned = await make_server_plan(topology, use_servers(topology, name), templates)
@@ -162,19 +163,20 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
     Raises VstreamError, also for what they would refuse.
     """
     request = region_change.RegionRequest(
-        action=action,
+        region=action.region,
+        also=action.also,
         before=environment.edit,
         lab=environment.lab,
         templates=environment.templates,
         is_approved=True,
         writes_file=False,
     )
-    result = await region_change.change_region(request, region_change.RegionWatch())
+    result = await region_change.change_region(action.command, request, region_change.RegionWatch())
     if isinstance(result, region_change.MaybeAlive):
         raise VstreamError(f"not proved dead: {'; '.join((*result.report.alive, *result.report.unknown))}")
     assert isinstance(result, region_change.PlannedChange)
     _require_applied(result.planned.plan, result.applied)
-    changed = _build_environment(environment.lab, result.edit, environment.templates)
+    changed = _build_environment(environment.lab, result.edit.as_written(), environment.templates)
     seen = result.emptiness or Emptiness()
     problem = "; ".join((*seen.missing, *seen.unknown)) or None
     return ChangedRegion(environment=changed, losses=result.planned.plan.losses, problem=problem)
