@@ -10,6 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from enum import Enum
 from typing import TypeVar
 
 from vstream.apply.port import LEFT_TO_OTHERS, Administration, ReaderAdmin, StreamAdmin
@@ -144,6 +145,17 @@ async def execute_plan(plan: Plan, administration: Administration, *, watch: App
     return run.make_result()
 
 
+class _StageStart(Enum):
+    """How a stage begins."""
+
+    WAIT = "wait"
+    """As soon as its gates hold."""
+    REFRESH = "refresh"
+    """As soon as readers are refreshed, each once a gate says that what it reads is there."""
+    SKIP = "skip"
+    """Not at all."""
+
+
 class _PlanRun:
     def __init__(self, plan: Plan, administration: Administration, watch: ApplyWatch) -> None:
         self._plan = plan
@@ -158,7 +170,7 @@ class _PlanRun:
         self._skipped: list[Change] = []
         self._mappings_loaded = False
         self._mappings_pending = False
-        self._unread_servers: tuple[str, ...] = ()
+        self._skipped_stages: list[PlanStage] = []
         self._gate_timeouts: tuple[GateTimeout, ...] = ()
         self._retired: tuple[str, ...] = ()
         self._refreshed: list[str] = []
@@ -169,6 +181,7 @@ class _PlanRun:
 
     def make_result(self) -> ApplyResult:
         """What has become of the plan so far."""
+        is_held = not self._mappings_loaded and any(stage.waits_for_mappings for stage in self._skipped_stages)
         return ApplyResult(
             done=tuple(self._done),
             uncertain=tuple(self._uncertain),
@@ -176,7 +189,7 @@ class _PlanRun:
             skipped=tuple(self._skipped),
             mappings_loaded=self._mappings_loaded,
             mappings_pending=self._mappings_pending,
-            unread_servers=self._unread_servers,
+            unread_servers=self._plan.unread_servers if is_held else (),
             gate_timeouts=self._gate_timeouts,
             retired=self._retired,
             refreshed=tuple(self._refreshed),
@@ -185,10 +198,16 @@ class _PlanRun:
         )
 
     @property
-    def _is_going_on(self) -> bool:
-        """Whether nothing has failed so far, and nothing waits for mappings: once that is so, no later stage begins."""
-        waits_for_mappings = self._mappings_pending or self._unread_servers
-        return self._failure is None and not (self._gate_timeouts or waits_for_mappings)
+    def _has_stopped(self) -> bool:
+        """Whether something has failed, was skipped, or waits for mappings: no later stage begins."""
+        is_waiting = self._mappings_pending or bool(self._gate_timeouts)
+        return self._failure is not None or is_waiting or bool(self._skipped_stages)
+
+    def _choose_start(self, stage: PlanStage) -> _StageStart:
+        is_unread = stage.waits_for_mappings and not self._mappings_loaded and bool(self._plan.unread_servers)
+        if is_unread or self._has_stopped:
+            return _StageStart.SKIP
+        return _StageStart.REFRESH if stage.readers else _StageStart.WAIT
 
     async def note_before_moves(self) -> None:
         """Record the leaders of the streams that will move or be scaled, and what is in those that move."""
@@ -198,14 +217,9 @@ class _PlanRun:
         await asyncio.gather(*map(self._checker.note_before_move, self._plan.moving))
 
     async def carry_out(self, stage: PlanStage) -> None:
-        """Do what *stage* consists of once its gates hold; skip it if the run has stopped."""
-        if stage.waits_for_mappings and not self._mappings_loaded:
-            self._unread_servers = self._plan.unread_servers
-        if self._is_going_on and stage.readers:
-            await self._end_moves(stage)
-        elif self._is_going_on:
-            await self._wait_for_gates(stage.gates)
-        if not self._is_going_on:
+        """Do what *stage* consists of once it may begin; skip it otherwise."""
+        if not await self._wait_for_start(stage):
+            self._skipped_stages.append(stage)
             self._skipped.extend(stage.changes)
             return
         if stage.rules:
@@ -213,6 +227,17 @@ class _PlanRun:
         if stage.servers:
             await self._retire(stage.servers)
         await self._make_changes(stage.changes)
+
+    async def _wait_for_start(self, stage: PlanStage) -> bool:
+        """Whether *stage* may begin."""
+        match self._choose_start(stage):
+            case _StageStart.SKIP:
+                return False
+            case _StageStart.REFRESH:
+                await self._end_moves(stage)
+            case _StageStart.WAIT:
+                await self._wait_for_gates(stage.gates)
+        return not self._has_stopped
 
     async def _wait_for_gates(self, gates: Sequence[Gate]) -> None:
         """Wait until all of *gates* hold or time is up."""
