@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.lost_region import document
 from vstream.cli.region_steps import load_edit
 from vstream.errors import RefusedError
 from vstream.plan.topology_edit import DRAINED, LOST, add_region_key, remove_region_key
@@ -80,7 +81,7 @@ def test_what_somebody_else_has_written_meanwhile_stays(tmp_path: Path) -> None:
 
 def test_an_edit_is_a_change_until_the_file_says_it(tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
-    file.write_text('version: 1\nname: a\nserver_version: "2.12"\n' + FLOW)
+    file.write_text(document("small", 1))
     before = load_edit(file)
     drained = before.drain("east")
     assert (before.is_changed, before.undo_drain("east").is_changed, drained.is_changed) == (False, False, True)
