@@ -23,7 +23,7 @@ from tests.support.relay import relay
 from vstream.audit.audit_tables import extract_tables
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.report import AuditVerdict
-from vstream.audit.request import AuditProgress, AuditRequest, SparkAddress
+from vstream.audit.request import AuditProgress, AuditRequest, NamedTarget, SparkAddress
 from vstream.audit.run import NOT_BEGUN, AuditSession, TopologyTarget, audit_target, open_target
 from vstream.audit.state import UnusableStateError
 from vstream.cli import options
@@ -140,7 +140,7 @@ HERE = SparkAddress()
 
 
 def open_topology(file: Path, request: AuditRequest) -> TopologyTarget:
-    target = open_target(request, find_source(str(file), request))
+    target = open_target(request, find_source(NamedTarget.at(str(file)), request))
     assert isinstance(target, TopologyTarget)
     return target
 

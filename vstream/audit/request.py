@@ -39,12 +39,21 @@ class TargetKind(Enum):
     CAPTURE = "capture"
     TABLES = "tables"
 
+
+@value_class
+class NamedTarget:
+    """What a user names to be audited: its *place*, a path or a Spark URI, and what is there."""
+
+    place: str
+    kind: TargetKind
+
     @classmethod
-    def of(cls, target: str) -> TargetKind:
-        """What is at *target*, a path or a Spark URI."""
-        if "://" not in target and not Path(target).is_dir():
-            return cls.TOPOLOGY
-        return cls.CAPTURE if Path(target, "manifest.json").is_file() else cls.TABLES
+    def at(cls, place: str) -> NamedTarget:
+        """What is at *place*."""
+        if "://" not in place and not Path(place).is_dir():
+            return cls(place=place, kind=TargetKind.TOPOLOGY)
+        is_capture = Path(place, "manifest.json").is_file()
+        return cls(place=place, kind=TargetKind.CAPTURE if is_capture else TargetKind.TABLES)
 
 
 @value_class
@@ -92,8 +101,15 @@ class AuditedServers:
     streams: Sequence[RenderedStream]
 
 
-AuditSource = AuditedServers | Capture | str
-"""What is audited; a string is the URI of the tables of an earlier audit."""
+@value_class
+class AuditedTables:
+    """The tables of an earlier audit, at a *uri* for Spark."""
+
+    uri: str
+
+
+AuditSource = AuditedServers | Capture | AuditedTables
+"""What is audited."""
 
 
 class AuditProgress:

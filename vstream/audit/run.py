@@ -36,6 +36,7 @@ from vstream.audit.request import (
     HERE,
     SMALL,
     AuditedServers,
+    AuditedTables,
     AuditProgress,
     AuditRequest,
     AuditSource,
@@ -144,7 +145,7 @@ class AuditInput:
     journal: DataFrame | None = None
     reads: str | None = None
     """The URI with the tables of earlier stages."""
-    from_state: KeptMessages | None = None
+    kept_messages: KeptMessages | None = None
     """None without a state, or if all is judged."""
 
 
@@ -273,7 +274,7 @@ class StateTarget(TopologyTarget):
         return AuditInput(
             tables=self.write_tables(session.spark, tables),
             context=self._make_context(None),
-            from_state=KeptMessages(state=state, closed=advance.closed, arrivals=arrivals, number=plan.messages),
+            kept_messages=KeptMessages(state=state, closed=advance.closed, arrivals=arrivals, number=plan.messages),
         )
 
     def begin_rounds(self, session: AuditSession) -> Callable[[], Report]:
@@ -347,9 +348,13 @@ class TablesTarget(AuditTarget):
 
 def open_target(request: AuditRequest, source: AuditSource) -> AuditTarget:
     """How *source* is audited. Raises VstreamError if it cannot be."""
-    if isinstance(source, AuditedServers):
-        return open_servers(request, source)
-    return TablesTarget(request, source) if isinstance(source, str) else CaptureTarget(request, source)
+    match source:
+        case AuditedServers():
+            return open_servers(request, source)
+        case Capture():
+            return CaptureTarget(request, source)
+        case AuditedTables():
+            return TablesTarget(request, source.uri)
 
 
 def open_servers(request: AuditRequest, servers: AuditedServers) -> TopologyTarget:
@@ -368,10 +373,10 @@ def audit_target(target: AuditTarget, session: AuditSession, begun: BegunReading
 
 def judge_input(session: AuditSession, request: AuditRequest, audit_input: AuditInput) -> Report:
     """Judge *audit_input*: with a state, what is not closed, unless all results are wanted."""
-    state = audit_input.from_state
-    if state is None or request.tables is not None or request.publish is not None:
+    kept_messages = audit_input.kept_messages
+    if kept_messages is None or request.tables is not None or request.publish is not None:
         return _judge_all(session, request, audit_input)
-    return _judge_open(session, request, audit_input, state)
+    return _judge_open(session, request, audit_input, kept_messages)
 
 
 def _judge_all(session: AuditSession, request: AuditRequest, audit_input: AuditInput) -> Report:
@@ -406,8 +411,10 @@ def _judge_all(session: AuditSession, request: AuditRequest, audit_input: AuditI
     return report
 
 
-def _judge_open(session: AuditSession, request: AuditRequest, audit_input: AuditInput, state: KeptMessages) -> Report:
-    """Judge what is not closed in *audit_input*, which is from *state*."""
+def _judge_open(
+    session: AuditSession, request: AuditRequest, audit_input: AuditInput, kept_messages: KeptMessages
+) -> Report:
+    """Judge what is not closed of *kept_messages*, the messages of *audit_input*."""
     pipeline = AuditPipeline(
         store=TableStore(session.spark),
         context=audit_input.context,
@@ -417,7 +424,7 @@ def _judge_open(session: AuditSession, request: AuditRequest, audit_input: Audit
     with convert_spark_errors():
         try:
             return judge_and_close(
-                state, audit_input.tables.streams, pipeline, uri_of(f"{session.scratch}/audit")
+                kept_messages, audit_input.tables.streams, pipeline, uri_of(f"{session.scratch}/audit")
             ).report
         finally:
             session.spark.catalog.clearCache()

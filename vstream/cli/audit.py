@@ -17,9 +17,11 @@ from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import (
     FIGURES,
     AuditedServers,
+    AuditedTables,
     AuditRequest,
     AuditSource,
     AuditStage,
+    NamedTarget,
     SparkAddress,
     SparkEndedError,
     TargetKind,
@@ -155,16 +157,17 @@ def command(
         figures=sys.maxsize if all_figures else FIGURES,
         publish_as=publish_as or "parquet",
     )
+    named = NamedTarget.at(target)
     if follow:
-        _check_follow(target, request, printer, spark_at)
+        _check_follow(named.kind, request, printer, spark_at)
     if request.state is not None:
-        _check_state(target, request, spark_at)
+        _check_state(named.kind, request, spark_at)
     require_spark()
-    source = find_source(target, request, templates=templates, lab=lab)
+    _check_part(named.kind, request)
     if follow:
-        assert isinstance(source, AuditedServers)
-        _follow(source, request, printer)
+        _follow(_find_servers(Path(target), request, templates, lab), request, printer)
     else:
+        source = find_source(named, request, templates=templates, lab=lab)
         with _open_outputs(request, html) as (progress, _):
             report = run_audit(request, source, spark_at, progress)
         printer.show_and_exit(report)
@@ -206,9 +209,9 @@ class _Printer:
             save_output(self.html, render_page(report))
 
 
-def _check_follow(target: str, request: AuditRequest, printer: _Printer, address: SparkAddress) -> None:
+def _check_follow(kind: TargetKind, request: AuditRequest, printer: _Printer, address: SparkAddress) -> None:
     problems = {
-        "only a topology can be followed": TargetKind.of(target) is not TargetKind.TOPOLOGY,
+        "only a topology can be followed": kind is not TargetKind.TOPOLOGY,
         "it runs on this machine and cannot be combined with --master or --remote": not address.is_here,
         "--follow cannot be combined with `--tables`": request.tables is not None,
         "--follow cannot be combined with `--sample`": request.sample is not None,
@@ -219,10 +222,10 @@ def _check_follow(target: str, request: AuditRequest, printer: _Printer, address
         options.refuse_options(problem, {"--follow": is_there})
 
 
-def _check_state(target: str, request: AuditRequest, address: SparkAddress) -> None:
+def _check_state(kind: TargetKind, request: AuditRequest, address: SparkAddress) -> None:
     is_part = request.streams or request.since_ns is not None or request.sample is not None
     problems = {
-        "it works only for a topology": TargetKind.of(target) is not TargetKind.TOPOLOGY,
+        "it works only for a topology": kind is not TargetKind.TOPOLOGY,
         "it is on this machine and cannot be combined with --master or --remote": not address.is_here,
         "it holds everything and cannot be combined with `--stream`, `--since` and `--sample`": bool(is_part),
     }
@@ -277,29 +280,33 @@ def _parse_since(text: str | None) -> int | None:
     return length
 
 
-def find_source(
-    target: str, request: AuditRequest, *, templates: Path | None = None, lab: str | None = None
-) -> AuditSource:
-    """What *target* is. Raises VstreamError if it cannot be audited, BadParameter for options that do not apply."""
-    kind = TargetKind.of(target)
+def _check_part(kind: TargetKind, request: AuditRequest) -> None:
+    """Refuse options for a part of what is audited, or of the stages, that this *kind* does not have."""
     if kind is not TargetKind.TOPOLOGY:
         narrowing = {"--since": request.since_ns, "--sample": request.sample}
         options.refuse_options("it works only for a topology, not for captures and tables", narrowing)
     if kind is not TargetKind.TABLES:
         is_later = request.first_stage is not AuditStage.NORMALISE
         options.refuse_options("it works only for the tables of an earlier audit", {"--from": is_later})
+
+
+def find_source(
+    named: NamedTarget, request: AuditRequest, *, templates: Path | None = None, lab: str | None = None
+) -> AuditSource:
+    """What is *named*. Raises VstreamError if it cannot be audited, BadParameter if it would be replaced by a part."""
     if request.tables is not None:
         check_tables_directory(request.tables)
-    if kind is TargetKind.TOPOLOGY:
-        return _find_servers(Path(target), request, templates, lab)
-    if kind is TargetKind.CAPTURE:
-        capture = Capture(Path(target))
+    if named.kind is TargetKind.TOPOLOGY:
+        return _find_servers(Path(named.place), request, templates, lab)
+    if named.kind is TargetKind.CAPTURE:
+        capture = Capture(Path(named.place))
         capture.manifest()  # which raises an error before anything is begun
         return capture
+    uri = uri_of(named.place)
     replaced = "it would replace the audit with a subset of its streams: choose another directory"
-    options.refuse_options(replaced, {"--tables": request.streams and request.tables == uri_of(target)})
-    check_holds_tables(target)
-    return uri_of(target)
+    options.refuse_options(replaced, {"--tables": request.streams and request.tables == uri})
+    check_holds_tables(named.place)
+    return AuditedTables(uri=uri)
 
 
 def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:

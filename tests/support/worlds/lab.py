@@ -22,7 +22,7 @@ from tests.support.worlds.judging import Verdict
 from tests.support.worlds.settings import REGIONS, SETTINGS, Setting, Version, write_topology
 from tests.support.worlds.tampering import BY_NAME, KINDS, Kind
 from tests.support.worlds.world import World
-from vstream.audit.request import AuditProgress, AuditRequest, SparkAddress
+from vstream.audit.request import AuditProgress, AuditRequest, NamedTarget, SparkAddress
 from vstream.audit.run import AuditSession, audit_target, open_target
 from vstream.audit.scratch import scratch_directory
 from vstream.cli.audit import find_source
@@ -157,7 +157,7 @@ class WorldsLab:
 
     def audit(self, spark: SparkSession) -> dict[str, Any]:
         """What the command prints, without a Spark of its own."""
-        target = open_target(AuditRequest(), find_source(str(self.file), AuditRequest()))
+        target = open_target(AuditRequest(), find_source(NamedTarget.at(str(self.file)), AuditRequest()))
         with scratch_directory() as scratch, closing(target.begin_reading(scratch, SparkAddress())) as begun:
             session = AuditSession(spark=spark, scratch=scratch, progress=AuditProgress())
             return audit_target(target, session, begun).as_dict()
