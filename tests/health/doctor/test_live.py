@@ -21,7 +21,7 @@ from vstream.errors import VstreamError
 from vstream.health.doctor.examine import CHECKS, Diagnosis, Health, examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.repair.live import refill
-from vstream.health.repair.sourcing import Copy, LostEnd, Refill
+from vstream.health.repair.sourcing import HeldMessage, LostEnd, Refill
 from vstream.jetstream import direct
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of
@@ -194,8 +194,8 @@ async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) ->
     end = LostEnd(
         virtual="foo", origin="foo-write-west", place="west", last=4, last_taken=5, readers=("foo-read-east",)
     )
-    copies = {
-        number: Copy(
+    held = {
+        number: HeldMessage(
             seq=number,
             reader="foo-read-east",
             message=DirectMessage(
@@ -209,18 +209,18 @@ async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) ->
         )
         for number in range(1, 6)
     }
-    assert await refill._find_rewritten(topology(), end, copies, world.connections) == 3
+    assert await refill._find_rewritten(topology(), end, held, world.connections) == 3
     # Readers that keep the last of each subject hold nothing to compare it with; but they took 5 before 4 was published.
-    last_copies = {number: copies[number] for number in (1, 5)}
-    assert await refill._find_rewritten(topology(), end, last_copies, world.connections) == 4
-    later = replace(copies[5].message, stored_at=datetime.now(UTC).isoformat())
-    last_copies[5] = replace(copies[5], message=later)
-    assert await refill._find_rewritten(topology(), end, last_copies, world.connections) is None
-    blocked = Refill(lost=end, copies=(copies[5],), absent=(), filler=None, rewritten=3).obstacle
+    last_held = {number: held[number] for number in (1, 5)}
+    assert await refill._find_rewritten(topology(), end, last_held, world.connections) == 4
+    later = replace(held[5].message, stored_at=datetime.now(UTC).isoformat())
+    last_held[5] = replace(held[5], message=later)
+    assert await refill._find_rewritten(topology(), end, last_held, world.connections) is None
+    blocked = Refill(lost=end, messages=(held[5],), absent=(), filler=None, rewritten=3).obstacle
     assert blocked is not None
     assert "from sequence 3 to 4 it holds other messages than its readers took" in blocked
     # Nor is anything published where it does not belong.
-    wrong = Refill(lost=replace(end, last=2), copies=tuple(copies.values()), absent=(), filler=None, rewritten=None)
+    wrong = Refill(lost=replace(end, last=2), messages=tuple(held.values()), absent=(), filler=None, rewritten=None)
     with pytest.raises(VstreamError, match="did not take sequence 3: wrong last sequence: 4; 0 of 3 lost messages"):
         await refill.publish_lost_end(wrong, world.connections["west"], lambda *_: None)
     assert (await world.messages())["foo-write-west"] == 4

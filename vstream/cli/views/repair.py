@@ -104,9 +104,9 @@ def _render_refill(refill: Refill) -> Iterator[Text]:
     if refill.obstacle:
         yield Text(f"        {refill.obstacle}")
         return
-    readers = ", ".join(dict.fromkeys(copy.reader for copy in refill.copies))
-    held = f", from {readers}" if refill.copies else ""
-    yield Text(f"        publish {len(refill.copies):,} messages again{held}, with their old sequences")
+    readers = ", ".join(dict.fromkeys(held.reader for held in refill.messages))
+    held = f", from {readers}" if refill.messages else ""
+    yield Text(f"        publish {len(refill.messages):,} messages again{held}, with their old sequences")
     if refill.absent:
         yield Text(
             f"        and an empty one on `{refill.filler}` for {format_sequences(refill.absent)}, which no reader has"
@@ -128,25 +128,25 @@ def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
             yield _render_line(
                 "stays   ", "bold cyan", replay.reader, f" lacks {sequences.describe()} of {replay.origin}: {reason}"
             )
-    for copies in repairs.duplicates:
-        if copies.count:
-            first = copies.examples[0]
+    for duplicates in repairs.duplicates:
+        if duplicates.count:
+            first = duplicates.examples[0]
             yield _render_line(
                 "delete  ",
                 "bold yellow",
-                copies.reader,
-                f" in {copies.place}: it holds copies of {format_count(copies.count, 'message')}",
+                duplicates.reader,
+                f" in {duplicates.place}: it holds copies of {format_count(duplicates.count, 'message')}",
             )
             yield Text(
                 f"        as {first.origin} {first.seq:,}, at {first.stays:,} and again at {first.goes:,}: one stays"
             )
-        for reason, number in sorted(copies.differing.items()):
-            example = next((pair for pair in copies.stay if pair.differs == reason), None)
+        for reason, number in sorted(duplicates.differing.items()):
+            example = next((pair for pair in duplicates.stay if pair.differs == reason), None)
             shown = f", as at {example.stays:,} and {example.goes:,}" if example else ""
             yield _render_line(
                 "stays   ",
                 "bold cyan",
-                copies.reader,
+                duplicates.reader,
                 f": {format_count(number, 'message')} with the origin and sequence of another{shown}, but {reason}",
             )
     for name, reason in sorted(repairs.unread.items()):
@@ -172,8 +172,10 @@ def render_repaired_contents(repaired: RepairedContents) -> Iterator[Text]:
     for replay in repaired.replayed:
         messages = format_count(replay.count, "message")
         yield _render_line("replayed ", "bold green", replay.reader, f": {messages} of {replay.origin}")
-    for copies in repaired.deleted:
-        yield _render_line("deleted  ", "bold green", copies.reader, f": {format_count(copies.count, 'message')}")
+    for duplicates in repaired.deleted:
+        yield _render_line(
+            "deleted  ", "bold green", duplicates.reader, f": {format_count(duplicates.count, 'message')}"
+        )
 
 
 def render_end(result: RepairResult) -> Iterator[Text]:

@@ -262,7 +262,7 @@ class RepairedContents:
     @property
     def streams(self) -> tuple[str, ...]:
         """The names of what was repaired."""
-        return (*(replay.reader for replay in self.replayed), *(copies.reader for copies in self.deleted))
+        return (*(replay.reader for replay in self.replayed), *(duplicates.reader for duplicates in self.deleted))
 
 
 def _pair_as_dict(pair: DuplicatePair) -> dict[str, Json]:

@@ -284,7 +284,7 @@ async def _plan_contents(
     """What the requested streams hold, and what to put in and to delete: of each stream as soon as it was read."""
     read: list[Contents] = []
     replays: list[Replay] = []
-    copies: list[Duplicates] = []
+    doubled: list[Duplicates] = []
     unread: dict[str, str] = {}
     for stream in request.topology.streams:
         # Copies must name their origin: mirrors have its sequences instead.
@@ -299,8 +299,8 @@ async def _plan_contents(
             replays += lacking.replays
             unread.update(lacking.unread)
         if RepairKind.DELETE in kinds:
-            copies += await duplicates.find_duplicates(contents, tick)
-    return read, ContentRepairs(replays=tuple(replays), duplicates=tuple(copies), unread=unread)
+            doubled += await duplicates.find_duplicates(contents, tick)
+    return read, ContentRepairs(replays=tuple(replays), duplicates=tuple(doubled), unread=unread)
 
 
 async def _repair_contents(
@@ -325,12 +325,12 @@ async def _repair_contents(
                     f"`{planned.reader}` did not take {refused.describe()} of `{planned.origin}`: it has taken messages with "
                     "the same ids within its `duplicate_window`"
                 )
-    copies = {planned.reader: planned for planned in repairs.duplicates if planned.count}
+    duplicated = {planned.reader: planned for planned in repairs.duplicates if planned.count}
     for scan in (scan for contents in read for scan in contents.scans):
-        if scan.name in copies:
+        if scan.name in duplicated:
             gone, _ = await duplicates.delete_duplicates(scan, _make_tick(observer, scan.name))
             if gone:
-                deleted.append(replace(copies[scan.name], count=gone))
+                deleted.append(replace(duplicated[scan.name], count=gone))
     return RepairedContents(replayed=tuple(replayed), deleted=tuple(deleted), still_open=tuple(still_open))
 
 

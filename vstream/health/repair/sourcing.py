@@ -97,7 +97,7 @@ class LostEnd:
 
 
 @value_class
-class Copy:
+class HeldMessage:
     """A lost *message*, as *reader* holds it, and the sequence *seq* that it had in its origin."""
 
     seq: int
@@ -110,7 +110,7 @@ class Refill:
     """The lost end of one stream, and the messages to fill it with."""
 
     lost: LostEnd
-    copies: tuple[Copy, ...]
+    messages: tuple[HeldMessage, ...]
     """In ascending order."""
     absent: tuple[int, ...]
     """Lost sequences that no reader holds: probes and limits remove messages."""
@@ -146,7 +146,7 @@ class Refill:
             "last_seq": self.lost.last,
             "taken": self.lost.last_taken,
             "readers": list(self.lost.readers),
-            "copies": len(self.copies),
+            "copies": len(self.messages),
             "absent": list(self.absent),
             "blocked": self.obstacle,
         }

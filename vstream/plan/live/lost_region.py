@@ -57,7 +57,7 @@ async def measure_losses(
     What is lost of what was published in *regions*.
 
     Of each write stream there that another stream sources, or that nobody answers for; and of each origin that was at home
-    there, until another is made out of its copies.
+    there, until another is made out of its mirrors.
     """
     position_reader = LivePositionReader(connection)
     losses = []
@@ -93,13 +93,13 @@ async def _measure_loss(
 def _measure_origin_losses(topology: Topology, observed: Observed) -> Iterator[RegionLoss]:
     for lost in topology.lost:
         for virtual in lost.homes:
-            copies = promote_home.copies_of(virtual, observed.streams.values(), topology.name)
-            # Once there is a new origin, it has what the copies had.
-            if virtual not in observed.streams and copies:
+            mirrors = promote_home.mirrors_of(virtual, observed.streams.values(), topology.name)
+            # Once there is a new origin, it has what the mirrors had.
+            if virtual not in observed.streams and mirrors:
                 yield RegionLoss(
                     stream=virtual,
                     region=lost.name,
-                    readers={copy.config.name: copy.last_seq for copy in copies},
+                    readers={mirror.config.name: mirror.last_seq for mirror in mirrors},
                     is_origin=True,
                 )
 
@@ -127,13 +127,13 @@ async def _choose_homes(
         streams, missing = await JetStreamAdmin(join_connections(connections)).streams()
     homes = {}
     for stream in homed:
-        copies = promote_home.copies_of(stream.name, streams.values(), topology.name)
+        mirrors = promote_home.mirrors_of(stream.name, streams.values(), topology.name)
         names = [physical.physical_name(stream, Role.READ, place) for place in stream.read if place not in dead]
-        if not copies or not {*names}.isdisjoint(missing):
+        if not mirrors or not {*names}.isdisjoint(missing):
             silent = [f"`{name}` does not answer" for name in names if name in missing] or ["no copy answers"]
             raise NotReachableError(
                 f"`{stream.name}` was at home in `{region}`, and {', '.join(silent)}: the most complete copy is not known",
                 hint="run this again once every other region answers; or, if it is dead, too, name it with `--also`",
             )
-        homes[stream.name] = copies[0].config.metadata[REGION_KEY]
+        homes[stream.name] = mirrors[0].config.metadata[REGION_KEY]
     return homes

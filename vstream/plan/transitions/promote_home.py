@@ -143,15 +143,19 @@ def _detach(copy: ObservedStream, region: str) -> Update:
     )
 
 
-def copies_of(virtual: str, streams: Iterable[ObservedStream], owner: str) -> tuple[ObservedStream, ...]:
-    """The copies of the `homed` stream *virtual*: first the one with the latest message; of equal ones, the one with most."""
-    copies = []
+def mirrors_of(virtual: str, streams: Iterable[ObservedStream], owner: str) -> tuple[ObservedStream, ...]:
+    """
+    The mirrors of the `homed` stream *virtual*, also those that have stopped.
+
+    First the one with the latest message; of equal ones, the one with most.
+    """
+    mirrors = []
     for stream in streams:
-        is_copy = stream.config.virtual == virtual and stream.config.metadata_value(ROLE_KEY) == Role.READ.value
-        if is_copy and stream.config.owner == owner:
-            copies.append(stream)
-    copies.sort(key=lambda copy: (-copy.last_seq, -copy.messages, copy.config.name))
-    return tuple(copies)
+        is_mirror = stream.config.virtual == virtual and stream.config.metadata_value(ROLE_KEY) == Role.READ.value
+        if is_mirror and stream.config.owner == owner:
+            mirrors.append(stream)
+    mirrors.sort(key=lambda mirror: (-mirror.last_seq, -mirror.messages, mirror.config.name))
+    return tuple(mirrors)
 
 
 def _plan_rest(stream: RenderedStream, observed: ObservedStream) -> Iterator[Outcome]:

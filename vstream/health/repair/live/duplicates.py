@@ -42,7 +42,7 @@ async def find_duplicates(contents: Contents, tick: Tick) -> list[Duplicates]:
                 if pair.differs != _GONE:
                     tally.take(pair)
         duplicates.append(tally.make_duplicates(contents.stream.name, scan.name, scan.place))
-    return [copies for copies in duplicates if copies.count or copies.differing]
+    return [doubled for doubled in duplicates if doubled.count or doubled.differing]
 
 
 async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[DuplicatePair]]:

@@ -11,7 +11,7 @@ from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.live.scan import Tick
 from vstream.health.repair.live.write import write_message
-from vstream.health.repair.sourcing import Copy, LostEnd, Refill
+from vstream.health.repair.sourcing import HeldMessage, LostEnd, Refill
 from vstream.health.snapshot import StreamSnapshot, to_unix_seconds
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import get_by_seq_from_leader
@@ -38,31 +38,31 @@ async def plan_refill(
     Raises VstreamError if a reader does not answer.
     """
     stream = topology.stream(lost.virtual)
-    copies: dict[int, Copy] = {}
+    held: dict[int, HeldMessage] = {}
     sequences = range(lost.last + 1, lost.last_taken + 1)
     for reader in lost.readers:
-        if all(seq in copies for seq in sequences):
+        if all(seq in held for seq in sequences):
             break
-        for copy in await _read_copies(stream, lost, streams[reader], connections):
-            copies.setdefault(copy.seq, copy)
-    rewritten = await _find_rewritten(topology, lost, copies, connections)
+        for message in await _read_held_messages(stream, lost, streams[reader], connections):
+            held.setdefault(message.seq, message)
+    rewritten = await _find_rewritten(topology, lost, held, connections)
     return Refill(
         lost=lost,
-        copies=tuple(copies[seq] for seq in sequences if seq in copies),
-        absent=tuple(seq for seq in sequences if seq not in copies),
+        messages=tuple(held[seq] for seq in sequences if seq in held),
+        absent=tuple(seq for seq in sequences if seq not in held),
         filler=naming.canary_subject(stream, choose_writing_region(topology, lost)),
         rewritten=rewritten,
     )
 
 
-async def _read_copies(
+async def _read_held_messages(
     stream: VirtualStream, lost: LostEnd, reader: StreamSnapshot, connections: Mapping[str, Connection]
-) -> list[Copy]:
+) -> list[HeldMessage]:
     """What *reader* holds from *lost* from its last sequence on, and a few before it."""
     part = next(candidate for candidate in physical_streams(stream) if candidate.name == reader.name)
     is_mirror = part.role is Role.READ and physical.mirrored_stream(stream) is not None
     connection = choose_connection_to(connections, part.place)
-    copies: list[Copy] = []
+    held: list[HeldMessage] = []
     for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK):
         seqs = range(end, max(end - _BLOCK, reader.first_seq - 1), -1)
         block = await asyncio.gather(*(lag.read_message(connection, reader.name, seq, _ANSWER_TIMEOUT) for seq in seqs))
@@ -73,33 +73,33 @@ async def _read_copies(
             if is_mirror:
                 origin, seq = lost.origin, message.seq
             if origin == lost.origin and seq is not None and seq <= lost.last_taken:
-                copies.append(Copy(seq=seq, reader=reader.name, message=message))
+                held.append(HeldMessage(seq=seq, reader=reader.name, message=message))
         # One that is still there is looked at too: whether it is the same tells if somebody has published since.
-        if copies and copies[-1].seq <= max(lost.last, 1):
+        if held and held[-1].seq <= max(lost.last, 1):
             break
-    return copies
+    return held
 
 
 async def _find_rewritten(
-    topology: Topology, lost: LostEnd, copies: Mapping[int, Copy], connections: Mapping[str, Connection]
+    topology: Topology, lost: LostEnd, held: Mapping[int, HeldMessage], connections: Mapping[str, Connection]
 ) -> int | None:
     """The first of the last sequences of the stream itself at which it and its readers do not agree."""
     first = None
     connection = choose_connection_to(connections, lost.place)
     subject = partial(physical.published_subject, topology.naming, topology.stream(lost.virtual))
-    for seq in sorted((seq for seq in copies if seq <= lost.last), reverse=True):
+    for seq in sorted((seq for seq in held if seq <= lost.last), reverse=True):
         original = await lag.read_message(connection, lost.origin, seq, _ANSWER_TIMEOUT)
         if original is None:
             continue
-        copied = copies[seq].message
+        copied = held[seq].message
         if original.data == copied.data and subject(original.subject) == copied.subject:
             break
         first = seq
-    if first is not None or lost.last in copies or lost.last == 0:
+    if first is not None or lost.last in held or lost.last == 0:
         return first
     # Where readers keep the last of each subject, they hold nothing to compare it with. Its time tells.
     newest = await get_by_seq_from_leader(connection, lost.origin, lost.last)
-    since = [to_unix_seconds(copy.message.stored_at) for copy in copies.values() if copy.seq > lost.last]
+    since = [to_unix_seconds(lost_one.message.stored_at) for lost_one in held.values() if lost_one.seq > lost.last]
     is_later = newest is not None and to_unix_seconds(newest.stored_at) > min(since, default=inf)
     return lost.last if is_later else None
 
@@ -117,7 +117,7 @@ async def publish_lost_end(refill: Refill, connection: Connection, tick: Tick) -
     Each message names the sequence that it must follow: what somebody else publishes meanwhile is never
     overwritten, and ends this with a VstreamError. What was published until then is where it belongs.
     """
-    lost, by_seq = refill.lost, {copy.seq: copy.message for copy in refill.copies}
+    lost, by_seq = refill.lost, {held.seq: held.message for held in refill.messages}
     total = lost.last_taken - lost.last
     for done, seq in enumerate(range(lost.last + 1, lost.last_taken + 1)):
         if (message := by_seq.get(seq)) is not None:
