@@ -18,7 +18,7 @@ from vstream.topology.bundle import Bundle
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE", 0.0)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
 
 
 async def run(servers: FakeServers, wanted: Bundle, *, can_load: bool = True) -> ApplyResult:

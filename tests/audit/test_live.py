@@ -320,9 +320,9 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
 def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done(
     spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_cuts, "_CLOCKS", 0)
+    monkeypatch.setattr(stream_cuts, "_MAX_CLOCK_SKEW_NS", 0)
     # Readers are read from before the moment on, for their clocks may be behind.
-    monkeypatch.setattr(extract, "_BEHIND_NS", 3600 * 10**9)
+    monkeypatch.setattr(extract, "_MAX_CLOCK_LAG_NS", 3600 * 10**9)
     since_ns = time.time_ns()
     config = {"name": "r-east", "storage": "memory", "allow_direct": True, "sources": sources()}
     # Everything arrives in one region once more, long after it was written.
@@ -331,7 +331,7 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
     wait_for(filled_server, 2 * MESSAGES_EACH)
     extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
     assert audit_tables.extract_tables(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
-    monkeypatch.setattr(extract, "_BEHIND_NS", 0)
+    monkeypatch.setattr(extract, "_MAX_CLOCK_LAG_NS", 0)
     report = audit_server(spark, filled_server, tmp_path, since_ns=since_ns)
     assert (errors(report), report.messages) == ([], 2 * MESSAGES_EACH)
     # There are older messages: its limit has not taken the first of these.

@@ -67,7 +67,7 @@ def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: py
     told_of, given_up = 0, 0
     for seed in range(SEEDS):
         random = Random(seed)
-        monkeypatch.setattr(fold, "MOST", random.choice((4, 1000)))
+        monkeypatch.setattr(fold, "MAX_SEGMENTS", random.choice((4, 1000)))
         drawn = rows(random)
         segments, unsorted = find_disordered_segments(of_files(random, drawn))
         given_up += len(unsorted)

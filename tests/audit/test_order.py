@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from vstream.audit.classify import find_reordered, pair_with_segments
-from vstream.audit.delays import HOPS, INTERVALS, summarize_delays
+from vstream.audit.delays import HOPS, MAX_INTERVALS, summarize_delays
 from vstream.audit.order import BACKSTEPS
 
 pytestmark = [
@@ -55,5 +55,5 @@ def test_the_delays_of_a_year_are_no_more_rows_than_those_of_a_day(spark: SparkS
     rows = summarize_delays(spark.createDataFrame(hops, HOPS)).collect()
     intervals = [row for row in rows if row.minute is not None]
     # One more where the period does not begin with an interval.
-    assert 1_000 < len(intervals) <= INTERVALS + 1
+    assert 1_000 < len(intervals) <= MAX_INTERVALS + 1
     assert (len(rows) - len(intervals), sum(row.messages for row in intervals)) == (1, 5_000)

@@ -39,7 +39,7 @@ for number in (1, 4):  # what is there is replaced
     store = TableStore(spark)
     for name, schema in RESULTS.items():
         if name != "twins":  # an audit may have nothing to say of something
-            store.keep(name, make_table(spark, rows(schema, number), schema), schema, is_here=True)
+            store.keep(name, make_table(spark, rows(schema, number), schema), schema, on_driver=True)
     publish_results(store, "found", kind)
 print(*sorted(one.tableName for one in spark.sql("SHOW TABLES IN found").collect()))
 """

@@ -28,8 +28,8 @@ POSITIONS = {"foo-write-west": 41, "foo-write-central": 1, "foo-write-east": 0}
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE", 0.0)
-    monkeypatch.setattr(module, "GATE_POLL", 0.0)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "GATE_POLL_SECONDS", 0.0)
 
 
 def regions(names: list[str], **over: Any) -> Bundle:

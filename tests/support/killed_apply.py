@@ -157,7 +157,7 @@ async def apply_until_done(
 ) -> list[str]:
     """What all runs together did."""
     done: list[str] = []
-    in_flight, module.IN_FLIGHT = module.IN_FLIGHT, 1
+    in_flight, module.MAX_PARALLEL_REQUESTS = module.MAX_PARALLEL_REQUESTS, 1
     try:
         for _ in range(RUNS):
             try:
@@ -167,5 +167,5 @@ async def apply_until_done(
             if plan.is_empty:
                 return done
     finally:
-        module.IN_FLIGHT = in_flight
+        module.MAX_PARALLEL_REQUESTS = in_flight
     raise AssertionError(f"not done after {RUNS} runs: {done}")

@@ -47,11 +47,11 @@ from vstream.topology.stream_config import (
 from vstream.value_class import value_class
 
 _Answer = TypeVar("_Answer")
-IN_FLIGHT = 32
+MAX_PARALLEL_REQUESTS = 32
 """Parallel requests. More are hardly faster (measured: 418/s at 32, 472/s at 128)."""
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """How often a request is sent that gets no answer."""
-PAUSE = 0.5
+PAUSE_SECONDS = 0.5
 _REFUSAL_TIMEOUTS = {
     error_codes.CLUSTER_NOT_AVAILABLE: ELECTION_TIMEOUT,
     error_codes.CLUSTER_NOT_LEADER: ELECTION_TIMEOUT,
@@ -63,7 +63,7 @@ _REFUSAL_TIMEOUTS = {
 """Seconds for which a request is repeated that was refused with one of these codes: nothing has happened."""
 GATE_TIMEOUT: float = 300
 """Maximum seconds for a gate: servers retry a lost source after at most two minutes."""
-GATE_POLL = 0.25
+GATE_POLL_SECONDS = 0.25
 MOVE_START_TIMEOUT = 15.0
 """Seconds within which a moved stream gets another leader. Before that, it looks settled."""
 
@@ -254,7 +254,7 @@ class _PlanRun:
             self._watch.on_wait(gate, missing)
             if time.monotonic() > deadline:
                 return GateTimeout(gate=gate, missing=missing)
-            await asyncio.sleep(GATE_POLL)
+            await asyncio.sleep(GATE_POLL_SECONDS)
         return None
 
     async def _end_moves(self, stage: PlanStage) -> None:
@@ -294,7 +294,7 @@ class _PlanRun:
                             self._gate_timeouts += (GateTimeout(gate=gate, missing=missing),)
                     return
                 else:
-                    await asyncio.sleep(GATE_POLL)
+                    await asyncio.sleep(GATE_POLL_SECONDS)
                 waiting = {gate: missing for gate, missing in waiting.items() if gate not in settled}
         except VstreamError as failure:
             self._unrefreshed.append(failure.message)
@@ -353,7 +353,7 @@ class _PlanRun:
                 else:
                     await self._make_change(change)
 
-        await asyncio.gather(*(worker() for _ in range(min(IN_FLIGHT, len(changes)))))
+        await asyncio.gather(*(worker() for _ in range(min(MAX_PARALLEL_REQUESTS, len(changes)))))
 
     async def _make_change(self, change: Change) -> None:
         try:
@@ -421,7 +421,7 @@ async def _retry(request: Callable[[], Awaitable[_Answer]], *, is_repeatable: bo
             raise
         except NotReachableError:
             unanswered += 1
-            if not is_repeatable or unanswered == ATTEMPTS:
+            if not is_repeatable or unanswered == MAX_ATTEMPTS:
                 raise
         except NoRespondersError:
             if time.monotonic() - began > ELECTION_TIMEOUT:
@@ -429,7 +429,7 @@ async def _retry(request: Callable[[], Awaitable[_Answer]], *, is_repeatable: bo
         except ServerError as failure:
             if time.monotonic() - began > _REFUSAL_TIMEOUTS.get(failure.err_code, -1):
                 raise
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def _send_change(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:

@@ -27,13 +27,13 @@ from vstream.value_class import value_class
 
 Claims = dict[str, Any]
 
-_UPDATE = "$SYS.REQ.CLAIMS.UPDATE"
+_UPDATE_SUBJECT = "$SYS.REQ.CLAIMS.UPDATE"
 _ANSWER_TIMEOUT = 5.0
 """Seconds for all servers to answer."""
 _LOADED_TIMEOUT = 15.0
 """Seconds until a server must have loaded what it confirmed. It takes milliseconds."""
-_POLL = 0.1
-_OK = 200
+_POLL_SECONDS = 0.1
+_STATUS_OK = 200
 
 
 @value_class
@@ -46,9 +46,9 @@ class _Confirmation:
     @classmethod
     def parse(cls, answer: bytes) -> _Confirmation:
         """Raises MalformedAnswerError."""
-        document = decode_object(answer, _UPDATE)
-        with convert_malformed_errors(_UPDATE):
-            is_taken = (document.get("data") or {}).get("code") == _OK
+        document = decode_object(answer, _UPDATE_SUBJECT)
+        with convert_malformed_errors(_UPDATE_SUBJECT):
+            is_taken = (document.get("data") or {}).get("code") == _STATUS_OK
             reason = (document.get("error") or {}).get("description", "no reason given")
             return cls(server=require_text(document["server"]["name"]), refusal=None if is_taken else str(reason))
 
@@ -108,7 +108,7 @@ class SignedAccounts:
         def is_enough(received: list[bytes]) -> bool:
             return self._servers <= {_Confirmation.parse(answer).server for answer in received}
 
-        received = await _collect_answers(connection, _UPDATE, token.encode(), is_enough)
+        received = await _collect_answers(connection, _UPDATE_SUBJECT, token.encode(), is_enough)
         confirmations = [_Confirmation.parse(answer) for answer in received]
         account = claims["name"]
         for confirmation in confirmations:
@@ -138,7 +138,7 @@ class SignedAccounts:
                     f"the server at {url} has confirmed account `{claims['name']}`, but has not loaded it",
                     hint="it must trust the operator whose keys these are: compare operator.cfg (`vstream render`); its log says more",
                 )
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 class SequentialPush:

@@ -31,14 +31,14 @@ from vstream.value_class import value_class
 
 _COMMAND_TIMEOUT = 300.0
 """Seconds that the command gets for one server."""
-_PING = "$SYS.REQ.SERVER.PING"
+_PING_SUBJECT = "$SYS.REQ.SERVER.PING"
 _ANSWER_TIMEOUT = 5.0
 """Seconds that all servers get to answer."""
 _RELOAD_TIMEOUT = 20.0
 """Seconds for a server to load its files."""
 _LOADED_TIMEOUT = 15.0
 """Seconds until a reloaded server must report the new rules. It takes milliseconds."""
-_POLL = 0.25
+_POLL_SECONDS = 0.25
 
 
 @value_class
@@ -221,7 +221,7 @@ async def wait_loaded(request: PlanRequest, server: str | None, within: float) -
         behind = {name: sources for name, sources in by_server.items() if server is None or server == name}
         if not behind or time.monotonic() > until:
             return behind
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _make_error(behind: Mapping[str, Sequence[str]], when: str, hint: str) -> VstreamError:
@@ -275,13 +275,13 @@ async def read_server_ids(connection: Connection, servers: Sequence[str]) -> dic
     ids: dict[str, str] = {}
 
     def is_last(answer: Reply) -> bool:
-        with convert_malformed_errors(_PING):
-            server = decode_object(answer.data, _PING)["server"]
+        with convert_malformed_errors(_PING_SUBJECT):
+            server = decode_object(answer.data, _PING_SUBJECT)["server"]
             ids[require_text(server["name"])] = require_text(server["id"])
         return ids.keys() >= set(servers)
 
     try:
-        await connection.request_many(_PING, is_last=is_last, timeout=_ANSWER_TIMEOUT)
+        await connection.request_many(_PING_SUBJECT, is_last=is_last, timeout=_ANSWER_TIMEOUT)
     except (NoRespondersError, NotPermittedError):
         raise VstreamError(
             "the user under `connect.….system` is not in the system account: no server answers it",

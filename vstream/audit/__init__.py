@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vstream.audit.request import AuditedServers, AuditProgress, AuditRequest, AuditSource, SparkAddress
 
 HINT = "pip install 'vstream[audit]'"
-_OLDEST = (4, 2)
+_OLDEST_SPARK = (4, 2)
 
 
 def require_spark() -> None:
@@ -30,7 +30,7 @@ def require_spark() -> None:
         are = "is" if len(missing) == 1 else "are"
         raise VstreamError(f"this needs Spark, but {', '.join(missing)} {are} not installed", hint=HINT)
     version: str = import_module("pyspark").__version__
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_SPARK:
         raise VstreamError(f"this needs Spark 4.2 or newer, but {version} is installed", hint=HINT)
 
 

@@ -20,7 +20,7 @@ from vstream.audit.request import uri_of
 from vstream.audit.schema import MESSAGES, STREAMS, make_schema
 from vstream.audit.session import is_local
 from vstream.audit.source import register
-from vstream.audit.source.options import ROWS
+from vstream.audit.source.options import DEFAULT_TASK_ROWS
 from vstream.audit.source.reading import make_group_reader
 from vstream.audit.source.spark_types import make_arrow_schema
 from vstream.audit.source.values import Access, ReadTask, StreamCut, group_tasks, split_tasks
@@ -29,10 +29,10 @@ from vstream.errors import VstreamError
 from vstream.value_class import value_class
 
 FORMAT = 4
-_WRITING = "writing"
-_COMPLETE = "complete"
-_STATE = make_schema("format int, state string, messages bigint")
-_ROWS_AT_LEAST = 20_000
+_STATE_WRITING = "writing"
+_STATE_COMPLETE = "complete"
+_STATE_SCHEMA = make_schema("format int, state string, messages bigint")
+_MIN_TASK_ROWS = 20_000
 """Minimum number of messages in a task."""
 
 
@@ -152,7 +152,7 @@ def _plan_groups(
     cores = 2 if not hasattr(spark, "_jvm") else spark.sparkContext.defaultParallelism
     total = sum(cut.messages for cut in cuts if cut.is_readable)
     # A few tasks for each core even out what is slower than the rest.
-    rows = max(_ROWS_AT_LEAST, min(ROWS, -(-total // (4 * cores))))
+    rows = max(_MIN_TASK_ROWS, min(DEFAULT_TASK_ROWS, -(-total // (4 * cores))))
     return group_tasks(split_tasks(cuts, access, rows=rows), rows=rows)
 
 
@@ -179,7 +179,7 @@ def write_tables(tables: AuditTables, uri: str) -> None:
 
 def _begin_tables(spark: SparkSession, uri: str) -> None:
     """Note that the tables at *uri* are incomplete from now on."""
-    _write_state(spark, uri, _WRITING)
+    _write_state(spark, uri, _STATE_WRITING)
     inventory.clear(spark, uri)
 
 
@@ -187,13 +187,13 @@ def _complete_tables(uri: str, streams: DataFrame) -> None:
     """Write *streams* to the tables at *uri*, whose messages have been written."""
     spark = streams.sparkSession
     streams.coalesce(1).write.mode("overwrite").parquet(f"{uri}/streams")
-    _write_state(spark, uri, _COMPLETE, messages=spark.read.parquet(f"{uri}/messages").count())
+    _write_state(spark, uri, _STATE_COMPLETE, messages=spark.read.parquet(f"{uri}/messages").count())
 
 
 def read_tables(spark: SparkSession, uri: str) -> AuditTables:
     """Read what `write_tables` wrote. Raises VstreamError if there are no tables, or if they are incomplete."""
     try:
-        state = spark.read.schema(_STATE).json(f"{uri}/state").collect()
+        state = spark.read.schema(_STATE_SCHEMA).json(f"{uri}/state").collect()
     except Exception as error:
         why = str(error)
         if "PATH_NOT_FOUND" not in why:
@@ -201,7 +201,7 @@ def read_tables(spark: SparkSession, uri: str) -> AuditTables:
         raise VstreamError(
             f"`{uri}` holds no tables of an audit", hint="`vstream audit --tables` writes them; is the address right?"
         ) from error
-    if [(item.format, item.state) for item in state] != [(FORMAT, _COMPLETE)]:
+    if [(item.format, item.state) for item in state] != [(FORMAT, _STATE_COMPLETE)]:
         raise VstreamError(f"the tables in `{uri}` are incomplete or of another version", hint="extract them again")
     messages = read_checked(spark, f"{uri}/messages", MESSAGES)
     # What a file had that is gone now would be taken for lost in its region.
@@ -248,6 +248,6 @@ def read_checked(spark: SparkSession, place: str, schema: StructType) -> DataFra
 
 
 def _write_state(spark: SparkSession, uri: str, state: str, *, messages: int | None = None) -> None:
-    values = zip(_STATE.fields, (FORMAT, state, messages), strict=True)
+    values = zip(_STATE_SCHEMA.fields, (FORMAT, state, messages), strict=True)
     columns = [F.lit(value).cast(item.dataType).alias(item.name) for item, value in values]
     spark.range(1).select(*columns).write.mode("overwrite").json(f"{uri}/state")

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from vstream.audit.cut_tables import SKEW_NS, CutTables
 from vstream.audit.differing_messages import DifferingMessages
 from vstream.audit.local_frames import make_table
-from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, classify_by_cut, select_rows_near
+from vstream.audit.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, classify_by_cut, select_rows_near
 from vstream.audit.schema import make_schema
 
 DIFFERENCES = make_schema("""
@@ -33,13 +33,13 @@ when the message was written, in nanoseconds since 1970, as far as that is known
 MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
 """Kinds of differences in which a reader lacks a message that it should have."""
 _EACH: Final = {"digest": "digests", "key": "keys", "sent_subject": "subjects"}
-_IDS: Final = 1_000
+_MAX_IDS_LOOKED_UP: Final = 1_000
 """Message ids that are looked up one by one."""
 LATE_NS: Final = 30_000_000_000
 """A message that has not arrived after so many nanoseconds is late; until then it is in transit."""
-_ON_ITS_WAY: Final = 10
+_MAX_TRAVEL_DIVISOR: Final = 10
 """What part of a stream's `max_age` a message may have taken to its first reader: this is no proof that it was removed too early."""
-_SLICE: Final = 64
+_SLICE_SEQUENCES: Final = 64
 """Number of sequences in a slice in which rows are compared with segments."""
 RANGED: Final = frozenset({"expired", "deleted-everywhere"})
 """Kinds of differences whose rows describe a range of messages."""
@@ -54,7 +54,7 @@ def find_message_differences(
     extents: DataFrame,
     suspects: DataFrame,
     *,
-    size: int = BUCKET,
+    size: int = BUCKET_SIZE,
 ) -> DataFrame:
     """DIFFERENCES of the messages of *messages* in the buckets `suspects`, except for those of order."""
     grid = _tabulate_messages(messages.differing, cut, suspects, size).persist()
@@ -179,7 +179,7 @@ def is_old_at_origin() -> Column:
 
 def _longest_delay(max_age: str) -> Column:
     """How long a message of a stream with *max_age* may have taken to its first reader, in nanoseconds."""
-    return F.lit(LATE_NS) + F.expr(f"{max_age} div {_ON_ITS_WAY}")
+    return F.lit(LATE_NS) + F.expr(f"{max_age} div {_MAX_TRAVEL_DIVISOR}")
 
 
 def _is_ttl_over(read: str) -> Column:
@@ -301,7 +301,7 @@ def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) 
     by_id = ["virtual", "stream", "msg_id"]
     if ids is not None and not ids:
         return cells.withColumn("twins", F.lit(None).cast("array<bigint>"))
-    if ids is not None and len(ids) <= _IDS:
+    if ids is not None and len(ids) <= _MAX_IDS_LOOKED_UP:
         copies = copies.where(F.col("msg_id").isin(list(ids)))
     twins = (
         copies.where(~F.col("is_origin") & F.col("msg_id").isNotNull())
@@ -461,7 +461,7 @@ def find_expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
     )
 
 
-def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET) -> DataFrame | None:
+def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET_SIZE) -> DataFrame | None:
     """
     Buckets (virtual, origin, former, bucket) whose messages the origins lack although no limit has removed them.
 
@@ -513,7 +513,7 @@ def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:
     )
 
 
-def find_misplaced(copies: DataFrame, cut: CutTables, ahead: Iterable[int], *, size: int = BUCKET) -> DataFrame:
+def find_misplaced(copies: DataFrame, cut: CutTables, ahead: Iterable[int], *, size: int = BUCKET_SIZE) -> DataFrame:
     """DIFFERENCES of impossible copies: of a message that never existed, or (buckets *ahead*) that its origin has lost."""
     rows = select_rows_near(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
     kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
@@ -554,7 +554,7 @@ def pair_with_segments(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     rows, and joining each row with each segment would be quadratic.
     """
     reader = [*ORIGIN, "stream", "region"]
-    slices = F.sequence(F.expr(f"seq div {_SLICE}"), F.expr(f"last_seq div {_SLICE}"))
+    slices = F.sequence(F.expr(f"seq div {_SLICE_SEQUENCES}"), F.expr(f"last_seq div {_SLICE_SEQUENCES}"))
     segments = backsteps.withColumn("slice", F.explode(slices)).withColumnsRenamed({"seq": "first_seq"})
     first = (
         behind.where(~F.col("is_origin"))
@@ -564,4 +564,4 @@ def pair_with_segments(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
             F.min("seq").alias("seq"), *(F.min_by(name, "seq").alias(name) for name in ("time_ns", "key", "is_replay"))
         )
     )
-    return first.withColumn("slice", F.expr(f"seq div {_SLICE}")).join(segments, [*reader, "slice"])
+    return first.withColumn("slice", F.expr(f"seq div {_SLICE_SEQUENCES}")).join(segments, [*reader, "slice"])

@@ -28,7 +28,7 @@ from vstream.audit.codes import BY_KIND
 from vstream.audit.cut_tables import CutTables, is_origin, tabulate_closed
 from vstream.audit.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.report import Report
-from vstream.audit.request import SMALL
+from vstream.audit.request import SMALL_AUDIT_MESSAGES
 from vstream.audit.schema import make_schema
 from vstream.audit.stages import AuditPipeline, AuditResult
 from vstream.audit.state import AuditState
@@ -38,7 +38,7 @@ from vstream.value_class import value_class
 _QUIET: Final = frozenset({BY_KIND["pending"].code, BY_KIND["removed"].code})
 """Codes of findings that leave a virtual stream right: what is on its way, and what limits have removed."""
 _ENDS = make_schema("virtual string, origin string, until bigint")
-WORTHWHILE: Final = 200_000
+MAX_JUDGED: Final = 200_000
 """Number of stored messages up to which all are judged each time: it would take longer to find out which need not be."""
 
 
@@ -55,7 +55,7 @@ class KeptMessages:
 
 
 def judge_and_close(
-    kept_messages: KeptMessages, streams: DataFrame, pipeline: AuditPipeline, uri: str, *, at_least: int = WORTHWHILE
+    kept_messages: KeptMessages, streams: DataFrame, pipeline: AuditPipeline, uri: str, *, at_least: int = MAX_JUDGED
 ) -> AuditResult:
     """
     Audit all *kept_messages* by *pipeline*, but those that are closed: these are only counted.
@@ -65,7 +65,7 @@ def judge_and_close(
     """
     state, closed = kept_messages.state, kept_messages.closed
     while True:
-        is_small = kept_messages.number - closed.messages < SMALL
+        is_small = kept_messages.number - closed.messages < SMALL_AUDIT_MESSAGES
         store = TableStore(streams.sparkSession, None if is_small else uri)
         messages = state.read_open(closed).unionByName(kept_messages.arrivals)
         audited = replace(pipeline, store=store, closed=closed, seconds={}).audit(messages, streams)

@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from vstream.audit.classify import MISSING
 from vstream.audit.cut_tables import CutTables
 from vstream.audit.local_frames import make_table
-from vstream.audit.reconcile import BUCKET, MESSAGE
+from vstream.audit.reconcile import BUCKET_SIZE, MESSAGE
 from vstream.audit.schema import make_schema
 
 HOPS = make_schema("""
@@ -48,21 +48,21 @@ PAIRS = make_schema("""
 """Columns of PAIRS: pairs of adjacent messages in *region*, and how many of them are in reverse order in *other*."""
 
 _WINDOWS = StructType([SETTLING["window"], SETTLING["begun_ns"], StructField("ended", LongType())])
-_HOPS: Final = 1_000_000
+_MAX_MEASURED_HOPS: Final = 1_000_000
 """Delays are measured for at most about so many messages."""
-_NEIGHBOURS: Final = 250_000
+_MAX_COMPARED_NEIGHBOURS: Final = 250_000
 """Orders are compared for at most about so many messages."""
-INTERVALS: Final = 1_440
+MAX_INTERVALS: Final = 1_440
 """Maximum number of intervals: one per minute for a day."""
-_BITS: Final = 62
+_MAX_REGION_BITS: Final = 62
 """Number of regions whose places fit into a number."""
 _MINUTE_NS: Final = 60 * 10**9
-_SHARES: Final = (0.5, 0.9, 0.99)
+_QUANTILES: Final = (0.5, 0.9, 0.99)
 
 
 def choose_one_in(cut: CutTables) -> int:
     """The N of "delays are measured for one message in N"."""
-    return max(1, cut.messages // _HOPS)
+    return max(1, cut.messages // _MAX_MEASURED_HOPS)
 
 
 def measure_hops(copies: DataFrame, cut: CutTables) -> DataFrame:
@@ -87,12 +87,12 @@ def measure_hops(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 
 def summarize_delays(hops: DataFrame) -> DataFrame:
-    """DELAYS of `hops`, in at most `INTERVALS` intervals."""
+    """DELAYS of `hops`, in at most `MAX_INTERVALS` intervals."""
     first, last = hops.select(F.min("written_ns"), F.max("written_ns")).collect()[0]
     span = 0 if first is None else last // _MINUTE_NS - first // _MINUTE_NS + 1
-    minutes = max(1, -(-span // INTERVALS))
+    minutes = max(1, -(-span // MAX_INTERVALS))
     late = F.col("arrived_ns") - F.col("written_ns")
-    shares = F.percentile(late, F.array(*(F.lit(share) for share in _SHARES)))
+    shares = F.percentile(late, F.array(*(F.lit(share) for share in _QUANTILES)))
     timed = hops.withColumn("minute", F.expr(f"written_ns div {_MINUTE_NS} div {minutes} * {minutes}"))
     return (
         timed.groupingSets(
@@ -120,7 +120,7 @@ def find_early_or_conflicting(copies: DataFrame, regions: Collection[str]) -> li
     All others have neither: a few numbers for each message prove that it had arrived everywhere that a later message
     of its key comes from. In more than 62 of the *regions* of readers, none has.
     """
-    place = F.array_position(F.array(*map(F.lit, sorted(regions)[:_BITS])), F.col("region"))
+    place = F.array_position(F.array(*map(F.lit, sorted(regions)[:_MAX_REGION_BITS])), F.col("region"))
     bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), F.nullif(place, F.lit(0)).cast("int"))
     numbers = (
         "min(time_ns) filter (where is_origin) as own_ns",
@@ -192,9 +192,9 @@ def measure_recovery(
 
 def compare_orders(copies: DataFrame, cut: CutTables) -> DataFrame:
     """PAIRS, compared within buckets of sequences of the first region; of many messages, in some of the buckets."""
-    one_in = max(1, cut.messages // _NEIGHBOURS)
+    one_in = max(1, cut.messages // _MAX_COMPARED_NEIGHBOURS)
     rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
-    item = rows.withColumn("block", F.expr(f"seq div {BUCKET}")).select(*MESSAGE, "region", "seq", "block")
+    item = rows.withColumn("block", F.expr(f"seq div {BUCKET_SIZE}")).select(*MESSAGE, "region", "seq", "block")
     if one_in > 1:
         item = item.where(F.pmod(F.xxhash64("virtual", "region", "block"), F.lit(one_in)) == 0)
     second = rows.select(*MESSAGE, F.col("region").alias("other"), F.col("seq").alias("there"))

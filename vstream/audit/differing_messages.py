@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from vstream.audit.cut_tables import CutTables
 from vstream.audit.local_frames import collect_arrow, from_arrow, plain_rows
 from vstream.audit.normalise import COPIES
-from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, select_rows_near
+from vstream.audit.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, select_rows_near
 from vstream.audit.schema import make_schema
 from vstream.value_class import value_class
 
@@ -39,13 +39,13 @@ class DifferingMessages:
     """Message ids of *differing*; None if they were not collected."""
 
 
-def select_messages_near(copies: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> DifferingMessages:
+def select_messages_near(copies: DataFrame, buckets: Sequence[int], *, size: int = BUCKET_SIZE) -> DifferingMessages:
     """All rows in or near *buckets*, as DifferingMessages without a selection."""
     rows = select_rows_near(copies, buckets, size)
     return DifferingMessages(differing=rows, behind=rows)
 
 
-def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> pa.Table:
+def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], *, size: int = BUCKET_SIZE) -> pa.Table:
     """Collect the rows of `suspects` on the driver; *buckets* are the bucket numbers in `suspects`."""
     return collect_arrow(
         select_rows_near(copies.where(F.col("origin").isNotNull()), buckets, size)

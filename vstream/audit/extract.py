@@ -36,24 +36,24 @@ from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint
 from vstream.value_class import value_class
 
-_LARGEST: Final = 64 * 1024**2
+_MAX_MESSAGE_BYTES: Final = 64 * 1024**2
 """The most bytes of a message that servers allow."""
 _REMOVING: Final = OLDEST_FIRST | {"max_msgs_per_subject", "retention"}
 _UNLED: Final = "its replica that answers has no leader, or hears too few others: they may have more messages"
-READ_BEFORE_SPARK: Final = 200_000
+MAX_BEFORE_SPARK: Final = 200_000
 """Number of messages that this process can read before Spark has started."""
-_BEHIND_NS: Final = 5 * 10**9
+_MAX_CLOCK_LAG_NS: Final = 5 * 10**9
 """Nanoseconds by which a reader's clock may be behind the clock of the server that stored the message first."""
-_ROWS: Final = 20_000
+_TASK_ROWS: Final = 20_000
 """Messages in one task of a thread."""
-_THREADS: Final = 8
+_THREAD_COUNT: Final = 8
 """Number of threads; they mostly wait for servers."""
 MessagesT = TypeVar("MessagesT")
 MessagesT_co = TypeVar("MessagesT_co", covariant=True)
 _SUDDEN = frozenset({"retention", "allow_msg_ttl", "allow_rollup_hdrs"})
 """Limits that remove messages from streams of any size."""
 _ALPHABET: Final = digits + ascii_uppercase + ascii_lowercase
-_LENGTH: Final = 8
+_NAME_LENGTH: Final = 8
 
 
 @value_class
@@ -230,7 +230,7 @@ class ThisProcess:
 
     def read(self, plan: ExtractPlan) -> pa.Table:
         """The messages of *plan* (`schema.MESSAGES`). Raises CancelledError if they are not wanted any more."""
-        groups = group_tasks(split_tasks(plan.read, plan.access, rows=_ROWS), rows=_ROWS)
+        groups = group_tasks(split_tasks(plan.read, plan.access, rows=_TASK_ROWS), rows=_TASK_ROWS)
         is_over, schema = Event(), to_arrow_schema(MESSAGES)
 
         def read_group(tasks: Sequence[ReadTask]) -> list[pa.RecordBatch]:
@@ -241,7 +241,7 @@ class ThisProcess:
                 batches.append(batch)
             return batches
 
-        threads = DaemonExecutor(_THREADS)
+        threads = DaemonExecutor(_THREAD_COUNT)
         begun = [threads.submit(read_group, tasks) for tasks in groups]
         try:
             batches = [batch for item in begun for batch in item.result()]
@@ -271,7 +271,7 @@ def _ask_for_recent(cut: StreamCut, access: Access, since_ns: int) -> StreamCut:
     """The part of *cut* stored since *since_ns*; of readers, also some older messages: their clocks may be behind."""
     if cut.error is not None:
         return cut
-    behind_ns = 0 if is_origin(cut.stream_ref) else _BEHIND_NS
+    behind_ns = 0 if is_origin(cut.stream_ref) else _MAX_CLOCK_LAG_NS
     recent = stream_cuts.ask_for_period(cut, access, since_ns=since_ns - behind_ns)
     # What arrives late of an origin that has written nothing since is older, too.
     first = recent.first_seq if recent.messages else cut.last_seq + 1
@@ -332,7 +332,7 @@ def _limits_in_reach(cut: StreamCut, limits: Mapping[str, int], later: StreamCut
     if cut.path == CAPTURE or not _SUDDEN.isdisjoint(limits):
         return dict(limits)
     # It never had so many messages, is not a quarter full, or is a later part, with older messages still before it.
-    reached = {"max_msgs": later.last_seq, "max_bytes": 4 * later.bytes + _LARGEST}
+    reached = {"max_msgs": later.last_seq, "max_bytes": 4 * later.bytes + _MAX_MESSAGE_BYTES}
     if later.first_seq < cut.first_seq and later.messages and not is_origin(cut.stream_ref):
         reached = dict.fromkeys(SIZES, 0)
     elif _is_raised(cut, limits, later):
@@ -359,4 +359,4 @@ def identity_of(created: str) -> str:
 
     Source: `server/stream.go` (identity), `server/events.go` (getHash).
     """
-    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in sha256(created.encode()).digest()[:_LENGTH])
+    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in sha256(created.encode()).digest()[:_NAME_LENGTH])

@@ -25,7 +25,7 @@ from vstream.audit.cut_tables import REPLACING, TTL, is_origin
 from vstream.audit.extract import Extraction, ExtractPlan, read_plan, take_complete_cuts, to_server_clock
 from vstream.audit.local_frames import make_table
 from vstream.audit.report import Report
-from vstream.audit.request import FIGURES, HERE
+from vstream.audit.request import LOCAL_SCHEME, MAX_STREAMS_WITH_FIGURES
 from vstream.audit.schema import MESSAGES, STREAMS, make_schema
 from vstream.audit.source.stream_cuts import ask_for_period
 from vstream.audit.source.values import StreamCut, StreamRef
@@ -38,7 +38,7 @@ from vstream.value_class import value_class
 
 WINDOW_NS: Final = 600 * 10**9
 """Default length of the audited window, in nanoseconds."""
-_SLACK_NS: Final = 60 * 10**9
+_KEPT_LONGER_NS: Final = 60 * 10**9
 """Rows are kept for so many nanoseconds longer than the window: clocks differ, and a read ends after its cut."""
 _FIRSTS: Final = make_schema("stream string, first bigint, since bigint")
 
@@ -76,7 +76,7 @@ class Follower:
     context: AuditContext
     """The context of each round; its `is_narrow` is always true."""
     window_ns: int = WINDOW_NS
-    figures: int = FIGURES
+    figures: int = MAX_STREAMS_WITH_FIGURES
     """As in `AuditPipeline`."""
     _number: int = 0
     _ended: dict[int, int] = field(default_factory=dict)
@@ -138,8 +138,8 @@ class Follower:
         """Note that *planned* has been read, and forget rounds before the window. A round that fails leaves no trace."""
         self._positions = planned.positions
         self._ended[planned.number] = planned.since_ns + self.window_ns
-        for old in [old for old, ended in self._ended.items() if ended < planned.since_ns - _SLACK_NS]:
-            shutil.rmtree(self._place_round(old).removeprefix(HERE), ignore_errors=True)
+        for old in [old for old, ended in self._ended.items() if ended < planned.since_ns - _KEPT_LONGER_NS]:
+            shutil.rmtree(self._place_round(old).removeprefix(LOCAL_SCHEME), ignore_errors=True)
             del self._ended[old]
 
     def _select_rows(self, planned: _Round, extraction: Extraction[None]) -> DataFrame:
@@ -154,7 +154,7 @@ class Follower:
         # What limits have removed since would else be missing in the midst of what is judged.
         rows = rows.join(F.broadcast(make_table(self.spark, firsts, _FIRSTS)), "stream")
         is_there = (F.col("seq") >= F.col("first")) & (F.col("round") >= F.col("since"))
-        is_recent = F.col("time_ns") >= planned.since_ns - _SLACK_NS
+        is_recent = F.col("time_ns") >= planned.since_ns - _KEPT_LONGER_NS
         return rows.where(is_there & is_recent).select(*MESSAGES.names).persist()
 
 

@@ -22,7 +22,7 @@ from vstream.capture.digest import to_signed_int64
 from vstream.capture.records import CapturedStream, Manifest, Sample, StoredRecord
 from vstream.capture.store import Capture
 
-_BATCH = 65_536
+_BATCH_ROWS = 65_536
 
 
 def extract_capture(capture: Capture, given_up: Event | None = None) -> ExtractedTables:
@@ -83,7 +83,7 @@ def _find_cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[Source
 
 
 def _batches(messages: Iterator[StoredRecord], stream: StreamRef, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    while part := list(islice(messages, _BATCH)):
+    while part := list(islice(messages, _BATCH_ROWS)):
         columns: dict[str, Any] = {
             "virtual": [stream.virtual] * len(part),
             "stream": [stream.stream] * len(part),

@@ -28,7 +28,7 @@ for argument; do
 done
 exec "$VSTREAM_JAVA_HOME/bin/java" "$@"
 """
-_PATIENCE = 20.0
+_VERSION_TIMEOUT = 20.0
 _CONTEXT: Any = SparkContext  # which has Spark's Java process, without a public interface
 
 
@@ -94,7 +94,7 @@ def _version(java: str) -> int | None:
     """The major version of the program *java*, None if unknown."""
     try:
         output = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=False, errors="replace"
+            [java, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT, check=False, errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

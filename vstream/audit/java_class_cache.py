@@ -20,9 +20,9 @@ from pathlib import Path
 import pyspark
 from platformdirs import user_cache_path
 
-_PATIENCE = 600.0
+_ABANDONED_AFTER_SECONDS = 600.0
 """Seconds after which an unfinished archive is abandoned."""
-_KEPT = 2
+_MAX_OTHER_ARCHIVES = 2
 """Number of archives of other installations to keep, the most recently used ones: each is about 160 MB."""
 _MAKE = """{
 nice -n 19 "$1" -Xshare:dump -Xmx1g -XX:SharedClassListFile="$2" -XX:SharedArchiveFile="$2.new" -cp "$4" &&
@@ -113,7 +113,7 @@ def _claim(file: Path) -> bool:
     """Whether this process is the one to write *file*."""
     names = _class_list(file)
     with suppress(FileNotFoundError):
-        if time.time() - names.stat().st_mtime > _PATIENCE:
+        if time.time() - names.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
             names.unlink()
     try:
         names.touch(exist_ok=False)
@@ -125,7 +125,7 @@ def _claim(file: Path) -> bool:
 def _clear(directory: Path) -> None:
     """Remove archives that were not used lately, and the remains of unfinished ones."""
     used = sorted(directory.glob("*.jsa"), key=lambda item: item.stat().st_mtime, reverse=True)
-    late = time.time() - _PATIENCE
+    late = time.time() - _ABANDONED_AFTER_SECONDS
     begun = [item for item in directory.glob("*.new") if item.stat().st_mtime < late]
-    for entry in (*used[_KEPT:], *begun):
+    for entry in (*used[_MAX_OTHER_ARCHIVES:], *begun):
         entry.unlink(missing_ok=True)

@@ -35,16 +35,16 @@ from vstream.audit.source.values import ABSENT
 from vstream.diagnostics import Severity
 from vstream.value_class import value_class
 
-EXAMPLES: Final = 5
+MAX_EXAMPLES: Final = 5
 """Maximum number of keys and ids that a finding names."""
-RANGES: Final = 100
+MAX_RANGES: Final = 100
 """Maximum number of ranges of a finding, for charts."""
 _GROUP: Final = ("virtual", "kind", "stream", "region", "origin", "former")
 """What the differences of a finding have in common."""
-_RUN: Final = 10
+_LONG_RUN_COPIES: Final = 10
 """Average number of adjacent copies from which on whole ranges count as repeated."""
-_ANEW: Final = "whole ranges repeat: its source has started over, as after a restart in the published layout"
-_LATELY: Final = "only recent messages were checked: a longer `--since` may find some"
+_STARTED_OVER: Final = "whole ranges repeat: its source has started over, as after a restart in the published layout"
+_ONLY_RECENT_HINT: Final = "only recent messages were checked: a longer `--since` may find some"
 
 
 @value_class
@@ -161,7 +161,7 @@ def _judge_streams(
         if context.unfinished is not None:
             yield _make_finding("unfinished", virtual, 0, examples=(context.unfinished,))
         if not any(item.rows for item in group):
-            yield _make_finding("nothing", virtual, 0, examples=(_LATELY,) if evidence.cut.is_narrow else ())
+            yield _make_finding("nothing", virtual, 0, examples=(_ONLY_RECENT_HINT,) if evidence.cut.is_narrow else ())
         for stream in group:
             place = {"region": stream.region, "stream": stream.stream}
             if stream.error is not None:
@@ -202,7 +202,7 @@ def _judge_differences(
             former=former or None,
             ranges=tuple(SequenceRange(**{name: row[name] for name in names}) for row in members),
             more=members[0].ranges - len(members),
-            examples=(_ANEW,) if kind == "duplicated" and count >= _RUN * members[0].ranges else (),
+            examples=(_STARTED_OVER,) if kind == "duplicated" and count >= _LONG_RUN_COPIES * members[0].ranges else (),
         )
 
 
@@ -228,7 +228,7 @@ def _find_ranges(differences: DataFrame) -> DataFrame:
         "ranges": F.count(F.lit(1)).over(whole),
         "count": F.sum("number").over(whole),
     }
-    return ranges.withColumns(numbers).where(F.col("rank") <= RANGES).orderBy(*_GROUP, "rank")
+    return ranges.withColumns(numbers).where(F.col("rank") <= MAX_RANGES).orderBy(*_GROUP, "rank")
 
 
 def _judge_keys(evidence: Evidence) -> Iterator[MessageFinding]:
@@ -250,7 +250,7 @@ def _find_first(table: DataFrame, by: str, *also: str) -> list[tuple[tuple[Any, 
     whole = Window.partitionBy(*group)
     rows = (
         table.withColumns({"rank": F.row_number().over(whole.orderBy(by)), "count": F.count(F.lit(1)).over(whole)})
-        .where(F.col("rank") <= EXAMPLES)
+        .where(F.col("rank") <= MAX_EXAMPLES)
         .collect()
     )
     grouped: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
@@ -284,7 +284,7 @@ def _judge_clocks(delays: Iterable[Any]) -> list[MessageFinding]:
         early[row.virtual].append(f"{row.origin_region} → {row.region}: {-row.min_ns / 1e6:,.3f} ms too early")
     findings = []
     for virtual, group in sorted(early.items()):
-        findings.append(_make_finding("clocks", virtual, len(group), examples=tuple(sorted(group)[:EXAMPLES])))
+        findings.append(_make_finding("clocks", virtual, len(group), examples=tuple(sorted(group)[:MAX_EXAMPLES])))
     return findings
 
 

@@ -49,10 +49,10 @@ _EXTERNAL = f"(:[0-9A-Za-z]{{8}})?{_MADE_FOR}"
 """The suffix that servers append to the name of a stream in another account, and to that of its consumer."""
 _GO_UNITS: Final = {"h": 3.6e12, "m(?!s)": 6e10, "s": 1e9, "ms": 1e6}
 """Units of a time to live, which is at least a second, in nanoseconds."""
-_FOR_EVER_NS: Final = 3e18
+_MAX_TIME_NS: Final = 3e18
 """About 95 years."""
 _ACK_PREFIX = "$JS.ACK."
-_ACK_LONG = 11
+_LONG_ACK_TOKENS = 11
 """Number of tokens of an acknowledgement subject with domain and account before the stream."""
 _ORIGIN_FACTS = make_schema("virtual string, origin string, current string, routes routes", routes=routes.ROUTES)
 _EXAMPLE_KEYS = StructType([MESSAGES["virtual"], MESSAGES["stream"], MESSAGES["seq"]])
@@ -77,7 +77,7 @@ def _ttl_ns(ttl: Column) -> Column:
         parts.append(F.coalesce(number, F.lit(0.0)) * F.lit(scale))
     seconds = ttl.try_cast("double") * F.lit(1e9)
     # A time and this one are a number that a column can hold.
-    length = F.least(F.coalesce(seconds, reduce(add, parts)), F.lit(_FOR_EVER_NS)).cast("bigint")
+    length = F.least(F.coalesce(seconds, reduce(add, parts)), F.lit(_MAX_TIME_NS)).cast("bigint")
     # Most messages have none, and are not looked at.
     return F.when(ttl.isNotNull() & (length > 0), length)
 
@@ -276,7 +276,7 @@ def _parse_headers(rows: DataFrame, cut: CutTables) -> DataFrame:
     first = F.get(words, F.lit(0))
     is_ack = first.startswith(_ACK_PREFIX)
     tokens = F.split(first, r"\.")
-    shift = F.when(F.size(tokens) >= _ACK_LONG, F.lit(2)).otherwise(F.lit(0))
+    shift = F.when(F.size(tokens) >= _LONG_ACK_TOKENS, F.lit(2)).otherwise(F.lit(0))
     is_form = is_ack | (F.size(words) == 2) | (F.size(words) >= 4)  # noqa: PLR2004 - the forms that servers write
     forms = F.when(is_ack, F.get(tokens, shift + 5)).otherwise(F.get(words, F.lit(1)))
     rows = rows.withColumns(

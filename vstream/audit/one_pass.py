@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from vstream.audit import order
 from vstream.audit.cut_tables import CutTables
 from vstream.audit.local_frames import collect_arrow, from_arrow, make_table
-from vstream.audit.reconcile import BUCKET, BUCKETS, TRACKS, Track, classify_by_cut, select_rows_near
+from vstream.audit.reconcile import BUCKET_SIZE, BUCKETS, TRACKS, Track, classify_by_cut, select_rows_near
 from vstream.audit.source import fold
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
@@ -39,7 +39,7 @@ class SinglePassResult:
     backsteps: DataFrame
     is_in_order: bool
     """Whether there are no *backsteps*."""
-    is_here: bool
+    on_driver: bool
     """Whether *backsteps* are on the driver; Spark sorts readers that are out of order everywhere."""
 
 
@@ -49,12 +49,12 @@ def fold_copies(
     tracks: Sequence[Track],
     files: Sequence[str] | None,
     *,
-    is_here: bool,
-    size: int = BUCKET,
+    on_driver: bool,
+    size: int = BUCKET_SIZE,
 ) -> SinglePassResult:
-    """The result for `copies`, which are in *files* if these are given. Computed on the driver if it *is_here*."""
+    """The result for `copies`, which are in *files* if these are given. *on_driver*: computed there."""
     readers = frozenset(track.track for track in tracks if not track.is_origin and track.origin is not None)
-    if is_here:
+    if on_driver:
         along = collect_arrow(copies.select(*fold.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
         folded = fold.fold(along.combine_chunks().to_batches(), readers, size)
     elif files and {urlsplit(file).scheme for file in files} == {"file"}:
@@ -87,14 +87,14 @@ def _combine(
         digests=from_arrow(spark, buckets, BUCKETS),
         backsteps=backsteps,
         is_in_order=not rows and not unsorted,
-        is_here=not unsorted,
+        on_driver=not unsorted,
     )
 
 
 def _without_single_segments(segments: pa.Table) -> pa.Table:
     """*segments* of tracks that have several, or too many: one alone steps back behind nothing."""
     counts = segments.group_by("track", use_threads=False).aggregate([([], "count_all"), ("last_seq", "min")])
-    is_told = pc.or_(pc.greater(counts["count_all"], 1), pc.equal(counts["last_seq_min"], fold.GIVEN_UP))
+    is_told = pc.or_(pc.greater(counts["count_all"], 1), pc.equal(counts["last_seq_min"], fold.GIVEN_UP_LAST_SEQ))
     return segments.filter(pc.is_in(segments["track"], value_set=counts.filter(is_told)["track"].combine_chunks()))
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from vstream.audit.reconcile import ORIGIN
 from vstream.audit.schema import make_schema
-from vstream.audit.source.fold import GIVEN_UP
+from vstream.audit.source.fold import GIVEN_UP_LAST_SEQ
 
 BACKSTEPS: Final = make_schema("""
     virtual string not null, origin string, former string, stream string not null, region string not null,
@@ -48,7 +48,7 @@ def find_disordered_segments(segments: Iterable[tuple[int, ...]]) -> tuple[list[
     for track, group in by_track.items():
         group.sort()
         ends = [(last_seq, greatest) for _, _, last_seq, greatest in group]
-        if any(last_seq == GIVEN_UP for _, _, last_seq, _ in group) or any(
+        if any(last_seq == GIVEN_UP_LAST_SEQ for _, _, last_seq, _ in group) or any(
             end > item[:2] for end, item in zip(ends, group[1:], strict=False)
         ):
             unsorted.add(track)

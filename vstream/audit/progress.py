@@ -11,7 +11,7 @@ from typing import Any
 from vstream.audit.daemon_threads import run_beside
 from vstream.value_class import value_class
 
-_INTERVAL = 0.2
+_INTERVAL_SECONDS = 0.2
 
 
 @value_class
@@ -52,7 +52,7 @@ def watch_progress(spark: Any, on_progress: Callable[[SparkProgress], None]) -> 
 
 def _poll_tracker(tracker: Any, on_progress: Callable[[SparkProgress], None], is_over: Event) -> None:
     last = None
-    while not is_over.wait(_INTERVAL):
+    while not is_over.wait(_INTERVAL_SECONDS):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         now = _sum([stage for stage in stages if stage is not None])
         if now is not None and now != last:

@@ -27,7 +27,7 @@ from vstream.audit.cut_tables import SKEW_NS, CutTables
 from vstream.audit.local_frames import collect_arrow, plain_rows
 from vstream.audit.schema import make_schema
 
-BUCKET: Final = 4096
+BUCKET_SIZE: Final = 4096
 
 ORIGIN: Final = ("virtual", "origin", "former")
 MESSAGE: Final = (*ORIGIN, "origin_seq")
@@ -54,8 +54,8 @@ the time from which streams were read) or `foreign` (not copies of messages of t
 and *subjects* are sums (`one_pass`) of hashes: of origin sequence and digest, of digest and key, and of the subject in
 the origin; *with_subject* is how many copies have the last one.
 """
-_SEED: Final = 42
-_RANGES: Final = 16
+_HASH_SEED: Final = 42
+_MAX_FILTER_RANGES: Final = 16
 """Maximum number of sequence ranges in a filter, by which files skip row groups without matches."""
 
 
@@ -84,7 +84,7 @@ def build_tracks(copies: DataFrame, cut: CutTables) -> list[Track]:
 def _track_id_of(row: tuple[Any, ...]) -> int:
     """What `normalise.track_id` gives: Spark hashes each value with the hash before it as seed, and leaves out null."""
     virtual, origin, former, stream, *_ = row
-    result = _SEED
+    result = _HASH_SEED
     for value in (virtual, stream, origin, former):
         result = result if value is None else xxh64_intdigest(value.encode(), result)
     return result - (1 << 64) if result >> 63 else result
@@ -104,7 +104,7 @@ def select_rows_near(copies: DataFrame, buckets: Iterable[int], size: int) -> Da
         else:
             ranges.append((bucket, bucket))
     # The widest gaps are worth most.
-    gaps = sorted(range(1, len(ranges)), key=lambda n: ranges[n - 1][1] - ranges[n][0])[: _RANGES - 1]
+    gaps = sorted(range(1, len(ranges)), key=lambda n: ranges[n - 1][1] - ranges[n][0])[: _MAX_FILTER_RANGES - 1]
     firsts = [0, *sorted(gaps)]
     lasts = [*(n - 1 for n in firsts[1:]), len(ranges) - 1]
     seq = F.col("origin_seq")
@@ -133,7 +133,7 @@ def classify_by_cut(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 
 def find_suspects(
-    buckets: pa.Table, backsteps: DataFrame | None, cut: CutTables, *, size: int = BUCKET
+    buckets: pa.Table, backsteps: DataFrame | None, cut: CutTables, *, size: int = BUCKET_SIZE
 ) -> list[tuple[str, str, str, int]]:
     """
     The buckets to compare, as (virtual, origin, former, bucket): those not proven to be equal everywhere.

@@ -17,11 +17,11 @@ from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class
 
-SMALL = 1_000_000
+SMALL_AUDIT_MESSAGES = 1_000_000
 """With fewer messages, compiling plans takes Spark longer than it saves."""
-FIGURES = 100
+MAX_STREAMS_WITH_FIGURES = 100
 """Up to this number of virtual streams, a report has the figures of all; of more, those that do not pass, and so many at most."""
-HERE = "file://"
+LOCAL_SCHEME = "file://"
 
 
 class AuditStage(Enum):
@@ -70,7 +70,7 @@ class AuditRequest:
     publish: str | None = None
     """A schema in Spark's catalog that gets the results."""
     publish_as: str = "parquet"
-    figures: int = FIGURES
+    figures: int = MAX_STREAMS_WITH_FIGURES
     """Up to this number of virtual streams, all have figures."""
     state: Path | None = None
     """The directory that keeps the messages read for the next audit."""
@@ -84,7 +84,7 @@ class SparkAddress:
     remote: str | None = None
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether it is a process of this audit."""
         return not (self.master or self.remote)
 
@@ -135,7 +135,7 @@ class SparkEndedError(VstreamError):
 def uri_of(place: str) -> str:
     """*place* as a URI for Spark. Without a scheme it is a local path, whatever Spark's default file system is."""
     # Spark takes the name as it is: escaped, a space would be written as %20.
-    return place.rstrip("/") if "://" in place else f"{HERE}{Path(place).resolve()}"
+    return place.rstrip("/") if "://" in place else f"{LOCAL_SCHEME}{Path(place).resolve()}"
 
 
 def check_holds_tables(place: str) -> None:
@@ -149,8 +149,8 @@ def check_holds_tables(place: str) -> None:
 
 def check_tables_directory(uri: str) -> None:
     """Raise VstreamError if *uri* is a local directory with other files, which tables might overwrite, or a file."""
-    place = Path(uri.removeprefix(HERE))
-    if not uri.startswith(HERE) or not place.exists() or (place.is_dir() and not any(place.iterdir())):
+    place = Path(uri.removeprefix(LOCAL_SCHEME))
+    if not uri.startswith(LOCAL_SCHEME) or not place.exists() or (place.is_dir() and not any(place.iterdir())):
         return
     if not any((place / "state").glob("part-*.json")):
         problem = "is not empty and holds no audit tables" if place.is_dir() else "is not a directory"
@@ -167,10 +167,10 @@ def reserve_outputs(tables: str | None, html: Path | None) -> Iterator[None]:
     """
     if html is not None and (html.is_file() or not html.exists()):
         ensure_writable(html.resolve().parent)
-    if tables is None or not tables.startswith(HERE):
+    if tables is None or not tables.startswith(LOCAL_SCHEME):
         yield
         return
-    place = Path(tables.removeprefix(HERE))
+    place = Path(tables.removeprefix(LOCAL_SCHEME))
     ensure_writable(place)
     held = os.open(place, os.O_RDONLY)
     try:

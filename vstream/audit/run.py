@@ -26,15 +26,15 @@ from vstream.audit.client_journal import JOURNAL, make_journal_table
 from vstream.audit.closing import KeptMessages, judge_and_close
 from vstream.audit.context import AuditContext, read_context, save_context
 from vstream.audit.daemon_threads import DaemonExecutor
-from vstream.audit.extract import READ_BEFORE_SPARK, ExtractedTables, ExtractPlan, extract, plan_extraction, read_plan
+from vstream.audit.extract import MAX_BEFORE_SPARK, ExtractedTables, ExtractPlan, extract, plan_extraction, read_plan
 from vstream.audit.follow import WINDOW_NS, Follower
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.local_frames import from_arrow, make_table, select_virtuals
 from vstream.audit.progress import watch_progress
 from vstream.audit.report import Report
 from vstream.audit.request import (
-    HERE,
-    SMALL,
+    LOCAL_SCHEME,
+    SMALL_AUDIT_MESSAGES,
     AuditedServers,
     AuditedTables,
     AuditProgress,
@@ -57,9 +57,8 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.topology.units import spell_nanoseconds
 from vstream.value_class import value_class
 
-_SOON = 1.0
-"""Seconds."""
-_LONG_NS = 3600 * 10**9
+_SOON_TIMEOUT = 1.0
+_LONG_AGE_NS = 3600 * 10**9
 """An age in nanoseconds: what is removed at this age was there, for the most part, when Spark began to start."""
 
 
@@ -113,7 +112,7 @@ class EarlyReading:
     def close(self) -> None:
         """Give up. Returns when the reading has ended, or after a second if a server does not answer."""
         self._given_up.set()
-        wait([self._extracted], timeout=_SOON)
+        wait([self._extracted], timeout=_SOON_TIMEOUT)
 
 
 @value_class
@@ -183,10 +182,10 @@ class TopologyTarget(AuditTarget):
 
     def begin_reading(self, scratch: Path, address: SparkAddress) -> BegunReading:
         """Ask the servers what they have, if Spark is here; few messages are read in this process from now on."""
-        if not address.is_here:
+        if not address.is_local:
             return NOT_BEGUN
         plan = self.make_plan(scratch)
-        is_early = self.request.state is None and plan.messages <= READ_BEFORE_SPARK
+        is_early = self.request.state is None and plan.messages <= MAX_BEFORE_SPARK
         return BegunReading(messages=plan.messages, plan=plan, early=EarlyReading(extract, plan) if is_early else None)
 
     def read(self, session: AuditSession, begun: BegunReading) -> AuditInput:
@@ -234,7 +233,7 @@ class TopologyTarget(AuditTarget):
     def _renew_plan(self, plan: ExtractPlan | None, scratch: Path) -> ExtractPlan:
         """*plan*, or a new one if there is none, or if what the streams had then may be gone by now."""
         # Thousands of streams need not be asked again after Spark has started.
-        if plan and not any((item.limits or {}).get("max_age", _LONG_NS) < _LONG_NS for item in plan.cuts):
+        if plan and not any((item.limits or {}).get("max_age", _LONG_AGE_NS) < _LONG_AGE_NS for item in plan.cuts):
             return plan
         return self.make_plan(scratch)
 
@@ -331,9 +330,9 @@ class TablesTarget(AuditTarget):
 
     def begin_reading(self, _scratch: Path, _address: SparkAddress) -> BegunReading:
         """Nothing can be read without Spark but their number; if that is unknown, it is taken to be large."""
-        is_here = self._uri.startswith(HERE)
-        count = audit_tables.count_extracted(Path(self._uri.removeprefix(HERE))) if is_here else None
-        return BegunReading(messages=SMALL if count is None else count)
+        is_local = self._uri.startswith(LOCAL_SCHEME)
+        count = audit_tables.count_extracted(Path(self._uri.removeprefix(LOCAL_SCHEME))) if is_local else None
+        return BegunReading(messages=SMALL_AUDIT_MESSAGES if count is None else count)
 
     def read(self, session: AuditSession, _begun: BegunReading) -> AuditInput:
         """The tables of an earlier audit, which the stages after those that made them read."""
@@ -436,8 +435,8 @@ def _open_spark(address: SparkAddress, messages: int, progress: AuditProgress) -
     with open_session(
         master=address.master,
         remote=address.remote,
-        conf=size_settings(messages) if address.is_here else {},
-        on_keeping=progress.keeping if address.is_here else None,
+        conf=size_settings(messages) if address.is_local else {},
+        on_keeping=progress.keeping if address.is_local else None,
     ) as spark:
         exposure = cluster_exposure(address.master or "local", spark.conf.get("spark.authenticate", None))
         if exposure is not None:
@@ -450,4 +449,4 @@ def _choose_scratch_uri(session: AuditSession, tables: audit_tables.AuditTables)
     if not is_local(session.spark):
         return None
     messages = sum(item.messages or 0 for item in tables.streams.select("messages").collect())
-    return uri_of(f"{session.scratch}/audit") if messages >= SMALL else None
+    return uri_of(f"{session.scratch}/audit") if messages >= SMALL_AUDIT_MESSAGES else None

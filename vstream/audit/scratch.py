@@ -21,10 +21,10 @@ from typing import Final
 from vstream.errors import VstreamError
 
 _PREFIX: Final = "vstream-scratch-"
-_LEAST: Final = 1 << 20
+_MIN_FREE_BYTES: Final = 1 << 20
 """Required free space in bytes. If Java cannot write its few files, Spark fails to start without a message."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NEW: Final = 60.0
+_NEW_DIRECTORY_SECONDS: Final = 60.0
 """Seconds after which the creator of a directory has certainly locked it, and an orphaned Java has ended."""
 
 
@@ -43,7 +43,7 @@ def scratch_directory() -> Iterator[Path]:
             with suppress(OSError):  # where nobody can lock, nobody removes
                 fcntl.flock(held, fcntl.LOCK_SH)
             with tempfile.TemporaryFile(dir=path) as file:
-                file.write(bytes(_LEAST))
+                file.write(bytes(_MIN_FREE_BYTES))
             yield Path(path)
         finally:
             os.close(held)
@@ -92,7 +92,7 @@ def _remove(left: Path) -> None:
     held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         result = os.fstat(held)
-        if result.st_uid == os.geteuid() and result.st_mtime < time.time() - _NEW:
+        if result.st_uid == os.geteuid() and result.st_mtime < time.time() - _NEW_DIRECTORY_SECONDS:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)
     finally:

@@ -25,20 +25,20 @@ from vstream.audit import HINT, java, java_class_cache, load_connect, source
 from vstream.audit import scratch as temporary
 from vstream.audit.daemon_threads import run_beside
 from vstream.audit.java import find_gateway, forget_gateway, use_gateway
-from vstream.audit.request import SMALL
+from vstream.audit.request import SMALL_AUDIT_MESSAGES
 from vstream.audit.spark_errors import convert_spark_errors
 from vstream.errors import NotReachableError, VstreamError
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOCAL = "local[*,4]"
 """All cores, and four attempts for each task: `local[*]` alone gives up after the first."""
-_HUGE = "-XX:-DontCompileHugeMethods"
+_COMPILE_HUGE_OPTION = "-XX:-DontCompileHugeMethods"
 """Else Java interprets what Spark makes of a plan with many columns, at twice the CPU."""
-_QUICK = "-XX:TieredStopAtLevel=1"
+_QUICK_COMPILER_OPTION = "-XX:TieredStopAtLevel=1"
 """Java's optimizing compiler takes half a minute of CPU, and saves a third of what its code takes from then on."""
 SMALL_SETTINGS = {
     "spark.buffer.pageSize": "1m",
-    _JAVA_OPTIONS: f"{_HUGE} {_QUICK} -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn256m",
+    _JAVA_OPTIONS: f"{_COMPILE_HUGE_OPTION} {_QUICK_COMPILER_OPTION} -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn256m",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
@@ -53,24 +53,23 @@ Each sort and each aggregate takes at least a page of memory, by default 64 MiB:
 these took a sixth of the time. The conditions that Spark infers from constraints would parse each
 header again, and compressing tables in memory costs more than it saves.
 """
-_COMPILED = 100_000
+_COMPILED_FROM_MESSAGES = 100_000
 """Number of messages from which on compiling expressions pays, if not the rest of SMALL_SETTINGS."""
-_OPTIMIZED = 2_000_000
+_OPTIMIZED_FROM_MESSAGES = 2_000_000
 """Number of messages from which on that pays."""
-_CALLS = {"Invocation": 100_000, "MinInvocation": 20_000, "Compile": 300_000, "BackEdge": 400_000}
-_LATE = " ".join(f"-XX:Tier4{name}Threshold={number}" for name, number in _CALLS.items())
+_CALL_THRESHOLDS = {"Invocation": 100_000, "MinInvocation": 20_000, "Compile": 300_000, "BackEdge": 400_000}
+_LATE_OPTIMIZING_OPTIONS = " ".join(f"-XX:Tier4{name}Threshold={number}" for name, number in _CALL_THRESHOLDS.items())
 """Loops over rows are optimized soon all the same; planning a query, which runs a few times, is not worth it."""
-FAST_JAVA = f"-XX:+UseParallelGC {_HUGE} {_LATE}"
+FAST_JAVA = f"-XX:+UseParallelGC {_COMPILE_HUGE_OPTION} {_LATE_OPTIMIZING_OPTIONS}"
 """Java's default garbage collector costs a tenth more CPU, for shorter pauses that do not matter here."""
-_LAUNCH_SECONDS = 180.0
+_LAUNCH_TIMEOUT = 180.0
 """Seconds in which Spark's Java process must report its port. On a busy machine it takes 30."""
 _CANNOT_SAY = 'Exception in thread "main"'
 """If this is in its log, it never reports its port, and never ends. A cause is a full disk: the port is in a file."""
-_INTERVAL = 0.5
-"""Seconds."""
-_TAIL = 5
+_POLL_SECONDS = 0.5
+_LOG_TAIL_LINES = 5
 """Lines of Spark's log that are shown when it does not start."""
-_LOG_BYTES = 65536
+_LOG_TAIL_BYTES = 65536
 
 
 @contextmanager
@@ -132,9 +131,10 @@ def _start_session(
 
 def size_settings(messages: int) -> dict[str, str]:
     """The settings that an audit of so many messages on this machine needs beside the usual ones."""
-    if messages >= SMALL:
-        return {_JAVA_OPTIONS: f"{FAST_JAVA} {_QUICK}"} if messages < _OPTIMIZED else {}
-    return {name: value for name, value in SMALL_SETTINGS.items() if messages < _COMPILED or ".codegen." not in name}
+    if messages >= SMALL_AUDIT_MESSAGES:
+        return {_JAVA_OPTIONS: f"{FAST_JAVA} {_QUICK_COMPILER_OPTION}"} if messages < _OPTIMIZED_FROM_MESSAGES else {}
+    is_short = messages < _COMPILED_FROM_MESSAGES
+    return {name: value for name, value in SMALL_SETTINGS.items() if is_short or ".codegen." not in name}
 
 
 @contextmanager
@@ -258,8 +258,8 @@ def _kill_silent_java(log: Path, before: Sequence[psutil.Process], has_started: 
 
     PySpark waits for the port as long as Java runs, and Java would run for ever.
     """
-    give_up = time.monotonic() + _LAUNCH_SECONDS
-    while not has_started.wait(_INTERVAL):
+    give_up = time.monotonic() + _LAUNCH_TIMEOUT
+    while not has_started.wait(_POLL_SECONDS):
         if time.monotonic() > give_up or _CANNOT_SAY in (_log_tail(log) or ""):
             _kill_children(before)
             return
@@ -361,12 +361,12 @@ def _log_tail(log: Path) -> str | None:
     """The last non-empty lines of *log*, joined into one."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return None
     telling = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("at ")]
-    return "; ".join(telling[-_TAIL:]) or None
+    return "; ".join(telling[-_LOG_TAIL_LINES:]) or None
 
 
 def _one_line(error: BaseException) -> str:

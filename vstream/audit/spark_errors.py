@@ -32,7 +32,7 @@ _MADE_BY: Final = {"copies": "normalise"} | dict.fromkeys(
     ("buckets", "backsteps", "suspects", "differences"), "reconcile"
 )
 """The stage that creates a stored table. Tables that are not listed come from the extraction."""
-_LONGEST: Final = 400
+_MAX_CHARACTERS: Final = 400
 
 
 @contextmanager
@@ -96,4 +96,4 @@ def find_cause_line(text: str) -> str:
     # Of a column that is of another type, only Spark's first words name the file.
     if (file := _FILE.search(text)) and file["name"].rpartition("/")[2] not in line:
         line = f"{file['name']}: {line}"
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+    return line if len(line) <= _MAX_CHARACTERS else f"{line[:_MAX_CHARACTERS]}…"

@@ -2,7 +2,7 @@
 The stages of an audit. Each writes tables that later stages read, and that can be stored.
 
 What is collected on the driver: a row for each stream, for each origin with each reader, and for each 4,096 messages
-of these; up to `_HERE` messages, all of them, and up to `_CLOSELY` of buckets that differ; 100 ranges and five examples
+of these; up to `_MAX_MESSAGES_ON_DRIVER` messages, all of them, and up to `_MAX_ROWS_COLLECTED` of buckets that differ; 100 ranges and five examples
 of a finding, and figures of 100 virtual streams in at most 1,440 intervals.
 """
 
@@ -35,20 +35,20 @@ from vstream.audit.cut_tables import CutTables, build_cut_tables
 from vstream.audit.daemon_threads import DaemonExecutor
 from vstream.audit.local_frames import collect_arrow, collect_here, make_table, plain_rows, select_virtuals
 from vstream.audit.report import Report
-from vstream.audit.request import FIGURES, AuditStage
+from vstream.audit.request import MAX_STREAMS_WITH_FIGURES, AuditStage
 from vstream.audit.schema import make_schema
 from vstream.audit.session import without_codegen
 from vstream.audit.table_store import TableStore
 from vstream.topology.model import Consistency
 from vstream.value_class import value_class
 
-_CLOSELY = 500_000
+_MAX_ROWS_COLLECTED = 500_000
 """Rows of buckets that differ are collected on the driver up to this number."""
-_HERE = 1_000_000
+_MAX_MESSAGES_ON_DRIVER = 1_000_000
 """All rows are processed on the driver up to this number of messages."""
-_SHORT = 50_000
+_MAX_MESSAGES_LOCAL_TABLE = 50_000
 """Up to this number of messages, `copies` is a local table: Spark would plan for longer than it computes."""
-_BESIDE = 2
+_MAX_THREADS = 2
 """Number of small tables that are computed at the same time, in addition to this thread's work."""
 
 SUSPECTS = make_schema("virtual string, origin string, former string, bucket bigint")
@@ -97,10 +97,10 @@ class AuditPipeline:
     context: AuditContext
     first_stage: AuditStage = AuditStage.NORMALISE
     on_stage: Callable[[AuditStage], None] = lambda _: None
-    bucket: int = reconcile.BUCKET
-    here_up_to: int = _HERE
+    bucket: int = reconcile.BUCKET_SIZE
+    here_up_to: int = _MAX_MESSAGES_ON_DRIVER
     """The number of messages up to which rows are processed on the driver."""
-    figures: int = FIGURES
+    figures: int = MAX_STREAMS_WITH_FIGURES
     """Up to this number of virtual streams, all have figures; of more, those that do not pass, and so many at most."""
     closed: ClosedPart = NOTHING_CLOSED
     """What is not judged, but counted."""
@@ -116,15 +116,15 @@ class AuditPipeline:
         """As `run`, with what the report was made of."""
         context = self.context
         cut = build_cut_tables(streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, closed=self.closed)
-        is_short = cut.messages <= min(_SHORT, self.here_up_to)
+        is_short = cut.messages <= min(_MAX_MESSAGES_LOCAL_TABLE, self.here_up_to)
 
         def normalise_rows() -> DataFrame:
             rows = normalise.make_copies(messages, cut, normalise.collect_origin_facts(messages, cut))
             return collect_here(rows, normalise.COPIES) if is_short else rows
 
-        copies = self._run_stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, is_here=is_short)
+        copies = self._run_stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, on_driver=is_short)
         self.store.seal()
-        threads = DaemonExecutor(_BESIDE)
+        threads = DaemonExecutor(_MAX_THREADS)
         try:
             # Each takes Spark longer to plan than to do, and planning keeps one core busy.
             beside = threads if cut.messages <= self.here_up_to else None
@@ -148,14 +148,14 @@ class AuditPipeline:
         self.on_stage(AuditStage.RECONCILE)
         started = time.monotonic()
         tracks = reconcile.build_tracks(copies, cut)
-        is_here = cut.messages <= self.here_up_to
-        folded = one_pass.fold_copies(copies, cut, tracks, files, is_here=is_here, size=self.bucket)
+        on_driver = cut.messages <= self.here_up_to
+        folded = one_pass.fold_copies(copies, cut, tracks, files, on_driver=on_driver, size=self.bucket)
         self._add_seconds(AuditStage.RECONCILE, started)
         buckets = self._run_stage(
-            AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, is_here=True
+            AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, on_driver=True
         )
         backsteps = self._run_stage(
-            AuditStage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: folded.backsteps, is_here=folded.is_here
+            AuditStage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: folded.backsteps, on_driver=folded.on_driver
         )
         result = self._run_stage(
             AuditStage.RECONCILE,
@@ -172,14 +172,14 @@ class AuditPipeline:
         schema: StructType,
         compute: Callable[[], DataFrame],
         *,
-        is_here: bool = False,
+        on_driver: bool = False,
     ) -> DataFrame:
         order = list(AuditStage)
         if order.index(stage) < order.index(self.first_stage):
             return self.store.read_earlier(name, schema)
         self.on_stage(stage)
         started = time.monotonic()
-        stored = self.store.keep(name, compute(), schema, is_here=is_here)
+        stored = self.store.keep(name, compute(), schema, on_driver=on_driver)
         self._add_seconds(stage, started)
         return stored
 
@@ -206,9 +206,9 @@ class AuditPipeline:
             if purged is not None:
                 suspected.update(plain_rows(collect_arrow(purged)))
             suspects = make_table(spark, sorted(suspected), SUSPECTS)
-            suspects = self.store.keep("suspects", suspects, SUSPECTS, is_here=True)
+            suspects = self.store.keep("suspects", suspects, SUSPECTS, on_driver=True)
             which = sorted({bucket for *_, bucket in suspected})
-            is_small = differing_messages.count_rows(folded.buckets, suspected) <= _CLOSELY
+            is_small = differing_messages.count_rows(folded.buckets, suspected) <= _MAX_ROWS_COLLECTED
             if is_small:
                 rows = differing_messages.gather_rows(copies, suspects, which, size=self.bucket)
                 messages = differing_messages.select_differing(rows, copies, cut, backsteps)
@@ -254,13 +254,13 @@ class AuditPipeline:
         """The tables that *threads* compute from now on; without them, each is computed when it is asked for."""
         is_whole = self.is_kept or len({row.virtual for row in cut.rows}) <= self.figures
         may_be_early, may_conflict = (None, None) if is_whole else self._find_early_candidates(copies, cut)
-        is_here = threads is not None
+        on_driver = threads is not None
 
         def defer(compute: Callable[[], T]) -> Callable[[], T]:
             return compute if threads is None else threads.submit(compute).result
 
         def keep(name: str, rows: DataFrame, schema: StructType) -> DataFrame:
-            return self.store.keep(name, collect_here(rows, schema) if is_here else rows, schema, is_here=is_here)
+            return self.store.keep(name, collect_here(rows, schema) if on_driver else rows, schema, on_driver=on_driver)
 
         def defer_table(name: str, compute: _GetTable, schema: StructType) -> _GetTable:
             return defer(lambda: keep(name, compute(), schema))

@@ -39,11 +39,11 @@ from vstream.value_class import value_class
 ReadMessages = Callable[[Sequence[StreamCut]], DataFrame]
 
 MANIFEST: Final = "manifest.json"
-_PART: Final = "part"
-_KEY: Final = ("virtual", "stream")
-_MERGED: Final = 2
+_PART_COLUMN: Final = "part"
+_KEY_COLUMNS: Final = ("virtual", "stream")
+_MERGE_FACTOR: Final = 2
 """An older part is merged with newer ones unless it has so many times their rows, so each row is rarely rewritten."""
-_FILE_ROWS: Final = 2_000_000
+_MAX_FILE_ROWS: Final = 2_000_000
 _ANCHORS: Final = make_schema("virtual string not null, stream string not null, anchor bigint")
 _RANGES: Final = make_schema(
     "virtual string not null, stream string not null, part bigint, least bigint, greatest bigint"
@@ -229,12 +229,12 @@ class AuditState:
         return UnusableStateError(f"the audit state in `{self._directory}` {problem}", hint=hint)
 
     def _place(self, number: int) -> Path:
-        return self._directory / f"{_PART}={number}"
+        return self._directory / f"{_PART_COLUMN}={number}"
 
     def _remove_unlisted(self, manifest: StateManifest) -> None:
         """Remove files that an interrupted audit or a merge of parts has left."""
         listed = {self._place(part.number) for part in manifest.parts}
-        for place in self._directory.glob(f"{_PART}=*"):
+        for place in self._directory.glob(f"{_PART_COLUMN}=*"):
             if place not in listed:
                 shutil.rmtree(place)
         for file in self._directory.glob(f".{MANIFEST}.*"):
@@ -251,7 +251,7 @@ class AuditState:
         if not gone:
             return {}
         name = F.substring_index("source", " ", 1).alias("name")
-        table = self._rows(gone, manifest.parts).groupBy(*_KEY, name)
+        table = self._rows(gone, manifest.parts).groupBy(*_KEY_COLUMNS, name)
         removed: dict[Key, RemovedMessages] = {}
         for row in table.agg(F.count(F.lit(1)).alias("number"), F.max("time_ns").alias("last_ns")).collect():
             before = removed.get((row.virtual, row.stream), RemovedMessages({}, 0))
@@ -284,8 +284,8 @@ class AuditState:
         anchors = make_table(self._spark, [(*_key(cut), cut.first_seq) for cut in cuts], _ANCHORS)
         facts = F.struct("seq", "time_ns", "digest")
         summary = (
-            rows.join(F.broadcast(anchors), list(_KEY))
-            .groupBy(*_KEY)
+            rows.join(F.broadcast(anchors), list(_KEY_COLUMNS))
+            .groupBy(*_KEY_COLUMNS)
             .agg(
                 F.count(F.lit(1)).alias("new"),
                 F.min("seq").alias("first"),
@@ -306,9 +306,9 @@ class AuditState:
         """Merge parts with too few rows, or with too many removed messages. Returns the new *positions* and *parts*."""
         used = sum(position.messages for position in positions)
         merged: list[MessagePart] = []
-        rows, is_wasteful = 0, sum(part.rows for part in parts) > _MERGED * used
+        rows, is_wasteful = 0, sum(part.rows for part in parts) > _MERGE_FACTOR * used
         for part in reversed(parts):
-            if merged and not is_wasteful and part.rows > _MERGED * rows:
+            if merged and not is_wasteful and part.rows > _MERGE_FACTOR * rows:
                 break
             merged.append(part)
             rows += part.rows
@@ -329,8 +329,8 @@ class AuditState:
         if not moved:
             return positions_after, remaining
         place = uri_of(str(self._place(number)))
-        ordered = self._rows(moved, merged).repartitionByRange(1 + rows // _FILE_ROWS, *_KEY, "seq")
-        ordered.sortWithinPartitions(*_KEY, "seq").write.mode("overwrite").parquet(place)
+        ordered = self._rows(moved, merged).repartitionByRange(1 + rows // _MAX_FILE_ROWS, *_KEY_COLUMNS, "seq")
+        ordered.sortWithinPartitions(*_KEY_COLUMNS, "seq").write.mode("overwrite").parquet(place)
         written = self._spark.read.schema(MESSAGES).parquet(place).count()
         return positions_after, [*remaining, self._complete_part(number, written)]
 
@@ -349,10 +349,10 @@ class AuditState:
         places = [uri_of(str(self._place(part.number))) for part in parts if part.number in listed]
         if not places:
             return make_table(self._spark, [], MESSAGES)
-        schema = StructType([*MESSAGES.fields, StructField(_PART, LongType())])
+        schema = StructType([*MESSAGES.fields, StructField(_PART_COLUMN, LongType())])
         rows = self._spark.read.schema(schema).option("basePath", uri_of(str(self._directory))).parquet(*places)
         return (
-            rows.join(F.broadcast(make_table(self._spark, ranges, _RANGES)), [*_KEY, _PART])
+            rows.join(F.broadcast(make_table(self._spark, ranges, _RANGES)), [*_KEY_COLUMNS, _PART_COLUMN])
             .where(F.col("seq").between(F.col("least"), F.col("greatest")))
             .select(*MESSAGES.names)
         )

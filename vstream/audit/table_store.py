@@ -52,17 +52,17 @@ class TableStore:
         self._written: dict[str, list[str]] = {}
         self._known: dict[str, list[str]] | None = None
 
-    def keep(self, name: str, rows: DataFrame, schema: StructType, *, is_here: bool = False) -> DataFrame:
-        """Compute *rows*, store them as *name*, and return the stored table. *is_here*: rows stay on the driver."""
+    def keep(self, name: str, rows: DataFrame, schema: StructType, *, on_driver: bool = False) -> DataFrame:
+        """Compute *rows*, store them as *name*, and return the stored table. *on_driver*: rows stay on the driver."""
         rows = rows.select(*schema.names)
         if self._uri is None:
-            stored = rows if is_here else rows.persist()
+            stored = rows if on_driver else rows.persist()
         else:
             place = f"{self._uri}/{name}"
             rows.write.mode("overwrite").parquet(place)
             written = self.spark.read.schema(schema).parquet(place)
             self._written[name] = _files(written)
-            stored = rows if is_here else written
+            stored = rows if on_driver else written
         self._held[name] = stored
         return stored
 

@@ -48,7 +48,7 @@ WHOLE = "vstream.restored"
 """Metadata of a stream that is being restored, once a server has confirmed it as complete."""
 _FORGET_TIMEOUT = 10.0
 """Seconds. Servers forget a restore whose next chunk does not come for 5 s."""
-_GIVEN_UP = 6.0
+_GIVEN_UP_SECONDS = 6.0
 """
 Seconds until they have given it up for certain. Then they say that it failed, and the meta leader removes whatever stream of that
 name is younger than 5 s (nats-server, processStreamAssignmentResults): nothing may be made again before.
@@ -57,9 +57,8 @@ _CONSUMERS_TIMEOUT = 60.0
 """Seconds until a restored stream has its consumers."""
 _TAKEN_TIMEOUT = 300.0
 """Seconds until readers have taken everything: a source that is not heard is asked again after up to two minutes."""
-_PAUSE = 0.25
-_SOON = 1.0
-"""Seconds."""
+_PAUSE_SECONDS = 0.25
+_SOON_TIMEOUT = 1.0
 
 
 @value_class
@@ -115,8 +114,8 @@ async def _restore(
 ) -> None:
     state = await _read_state(request, connections)
     if state.unfinished:
-        on_stream(f"waiting {_GIVEN_UP:g} s: servers give up the restore that was interrupted")
-        await asyncio.sleep(_GIVEN_UP)
+        on_stream(f"waiting {_GIVEN_UP_SECONDS:g} s: servers give up the restore that was interrupted")
+        await asyncio.sleep(_GIVEN_UP_SECONDS)
     chosen = [saved for saved in request.record.streams if state.missing or saved.name in state.marked]
     gates = _list_gates(request.record)
     taken_from = {name for gate in gates for name in gate.counterparts}
@@ -158,7 +157,7 @@ async def _wait_until_taken(connection: ReconnectingConnection, gates: Sequence[
             if time.monotonic() > deadline:
                 hint = "everything is restored, and nothing expires yet: `vstream repair sources`, then run this again"
                 raise VstreamError(missing, hint=hint)
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _read_state(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> RestoreState:
@@ -299,7 +298,7 @@ class _Restored:
                 return info
             if time.monotonic() > deadline:
                 raise VstreamError(f"`{self.name}` is not complete after the restore: see the servers' logs")
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _is_whole(self, info: Mapping[str, Any]) -> bool:
         """Whether all of it is there. Lists of consumers would wait 4 s for one that has no leader yet."""
@@ -307,7 +306,7 @@ class _Restored:
             return False
         for consumer in self._saved.consumers:
             try:
-                await self._admin.consumer(self.name, consumer, timeout=_SOON)
+                await self._admin.consumer(self.name, consumer, timeout=_SOON_TIMEOUT)
             except ServerError as error:
                 if error.err_code != error_codes.CONSUMER_NOT_FOUND:
                     raise
@@ -324,7 +323,7 @@ class _Restored:
             for subject in self._config.subjects:
                 # A stream that listens refuses this, and stores nothing.
                 headers = {EXPECTED_STREAM: NO_STREAM}
-                await self._connection.request(naming.probe_subject(subject), headers=headers, timeout=_SOON)
+                await self._connection.request(naming.probe_subject(subject), headers=headers, timeout=_SOON_TIMEOUT)
         except NoRespondersError:
             return False
         return bool(self._config.subjects)
@@ -351,7 +350,7 @@ class _Restored:
                     # A restore that broke off leaves the name of a stream with several replicas, and no stream.
                     await self._admin.forget(self.name)
                     deadline += _FORGET_TIMEOUT
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _bring_consumers_back(self, last: int) -> None:
         """Consumers went on while the snapshot was sent: one that is ahead of the stream would skip what comes next."""

@@ -13,20 +13,20 @@ from itertools import repeat
 
 from xxhash import xxh64_digest, xxh64_hexdigest
 
-_SEED = 42
-_SIGN = 1 << 63
+_HASH_SEED = 42
+_SIGN_BIT = 1 << 63
 
 
 def digest(payload: bytes) -> str:
     """The digest of *payload* in 16 hexadecimal digits, as captures store it."""
-    return xxh64_hexdigest(payload, _SEED)
+    return xxh64_hexdigest(payload, _HASH_SEED)
 
 
 def to_signed_int64(text: str) -> int:
     """A hexadecimal digest as the signed number that tables store."""
-    return (int(text, 16) ^ _SIGN) - _SIGN
+    return (int(text, 16) ^ _SIGN_BIT) - _SIGN_BIT
 
 
 def digest_all(payloads: Iterable[bytes]) -> bytes:
     """The digests of *payloads*, eight bytes each, big-endian."""
-    return b"".join(map(xxh64_digest, payloads, repeat(_SEED)))
+    return b"".join(map(xxh64_digest, payloads, repeat(_HASH_SEED)))

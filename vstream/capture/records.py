@@ -22,7 +22,7 @@ Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """A number that a server and a numeric array can hold. Anything else in a file is reported as an error there."""
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 """Digest of a payload, see `vstream.capture.digest`."""
-_MOMENT = 1_000_000_000
+_MIN_WINDOW_NS = 1_000_000_000
 """Nanoseconds. A shorter window holds too few operations for a share."""
 
 
@@ -211,7 +211,7 @@ class Window:
     @property
     def is_worth_reporting(self) -> bool:
         """Whether availability in this window is worth reporting; an unnamed moment is not."""
-        return not self.is_unnamed or self.end - self.start >= _MOMENT
+        return not self.is_unnamed or self.end - self.start >= _MIN_WINDOW_NS
 
 
 @value_class

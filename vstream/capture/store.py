@@ -32,11 +32,11 @@ from vstream.syntax.document import object_or_empty
 
 FORMAT = 1
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
-_CHUNK = 256 * 1024
+_CHUNK_BYTES = 256 * 1024
 """Bytes read and decoded at once."""
-MOST_LINE = 16 * 1024 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
 """Bytes of the longest line. None that vstream writes has a hundredth of that, but a capture may come from anybody."""
-MOST_DOCUMENT = 64 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 """Bytes of the largest manifest, scenario or topology."""
 
 _Record = TypeVar("_Record", OperationRecord, Delivery, StoredRecord, Sample, FaultRecord, Window, Manifest)
@@ -129,9 +129,9 @@ class Capture:
     def read_document(self, name: str) -> bytes:
         """The content of the file *name*. Raises OSError if it is not there, and VstreamError if no capture has such a file."""
         with self.open(self.path / name) as file:
-            content = file.read(MOST_DOCUMENT + 1)
-        if len(content) > MOST_DOCUMENT:
-            raise VstreamError(f"`{self.path / name}` has more than {MOST_DOCUMENT:,} bytes")
+            content = file.read(MAX_DOCUMENT_BYTES + 1)
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise VstreamError(f"`{self.path / name}` has more than {MAX_DOCUMENT_BYTES:,} bytes")
         return content
 
     def manifest(self) -> Manifest:
@@ -215,10 +215,10 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 def _complete_lines(content: BufferedReader, file: Path) -> Iterator[list[bytes]]:
     """Some lines at a time, without what the last one lacks an end of. Raises VstreamError at a line without end."""
     rest = b""
-    while chunk := content.read(_CHUNK):
+    while chunk := content.read(_CHUNK_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > MOST_LINE:
-            raise VstreamError(f"`{file}` has a line of more than {MOST_LINE:,} bytes")
+        if len(rest) > MAX_LINE_BYTES:
+            raise VstreamError(f"`{file}` has a line of more than {MAX_LINE_BYTES:,} bytes")
         if lines:
             yield lines
 
@@ -235,7 +235,7 @@ def _read_one_by_one(file: Path, number: int, lines: Sequence[bytes], kind: type
 
 def _count_lines(file: Path) -> int:
     with file.open("rb") as content:
-        return sum(chunk.count(b"\n") for chunk in iter(lambda: content.read(_CHUNK), b""))
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: content.read(_CHUNK_BYTES), b""))
 
 
 def _describe_first(error: Exception) -> str:

@@ -21,33 +21,33 @@ from vstream.lab.links.state import LinkState, Pair
 from vstream.lab.server_records import OwnServers
 from vstream.servers.target_servers import TargetServers
 
-_POLL = 0.005
+_POLL_SECONDS = 0.005
 _CONNECT_TIMEOUT = 10.0
 _PIECES = 16
-_LEAST_PAYLOAD = 2**8
-_PAYLOAD = 2**18
+_MIN_PAYLOAD_BYTES = 2**8
+_PAYLOAD_BYTES = 2**18
 """Bytes of a message: servers take four times as many."""
 
 _ROUNDS = 5
 _JITTER_ROUNDS = 16
-_NEARLY = 0.9
+_MIN_DELAY_SHARE = 0.9
 """Share of the requested delay by which messages must be late."""
-_JITTER_PART = 0.25
+_MIN_JITTER_SHARE = 0.25
 """
 Share of the jitter by which the times of some messages must differ.
 Of 16 messages they do, except once in ten million runs.
 """
-_BULK = 0.25
+_BULK_SECONDS = 0.25
 """How many seconds of traffic at the link's rate are sent to measure it."""
 _LEAST_BULK, _MOST_BULK = 2**12, 2**22
 """Bytes that are sent at least, and at most: a link that takes more in a moment is not told from one without a rate."""
-_HALF = 0.5
+_MIN_RATE_TIME_SHARE = 0.5
 """Share of the expected time that the bytes must take at least: queues let the first of them pass at once."""
-_LATE = 0.15
+_RESENT_AFTER_SECONDS = 0.15
 """Seconds. Lost packets are sent again after 0.2 s or more."""
 _LOSS_TIMEOUT = 10.0
 """Seconds to wait for the first loss."""
-_CERTAIN = 0.001
+_MAX_CHANCE = 0.001
 """A lossy link would deliver this many messages in time only with a lower probability: then the fault is not active."""
 
 
@@ -93,14 +93,14 @@ class ConnectivityProbe:
         while time.monotonic() - began < self._patience:
             if all((number, pair) in self._arrived for pair in awaited):
                 break
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
         return {pair: self._arrived[number, pair] - began for pair in self.pairs if (number, pair) in self._arrived}
 
     async def send_bulk(self, pair: Pair, size: int, *, within: float) -> float | None:
         """Seconds that *size* bytes take from the first region to the second; None if longer than *within*."""
         self._round += 1
         # In pieces, each by itself: the kernel lets 64 KiB pass a limit at once if they come as one.
-        piece = min(_PAYLOAD, max(_LEAST_PAYLOAD, size // _PIECES))
+        piece = min(_PAYLOAD_BYTES, max(_MIN_PAYLOAD_BYTES, size // _PIECES))
         first, count = self._round, -(-size // piece)
         self._round += count
         began, left = time.monotonic(), size
@@ -108,11 +108,11 @@ class ConnectivityProbe:
             length = min(left, piece)
             await self._clients[pair[0]].publish(f"{self._subject}.{pair[0]}.{number}", b" " * length)
             left -= length
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
         while (first + count - 1, pair) not in self._arrived:
             if time.monotonic() - began > within:
                 return None
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
         return self._arrived[first + count - 1, pair] - began
 
     async def find_silent(self, awaited: Collection[Pair], *, within: float) -> Collection[Pair]:
@@ -159,10 +159,10 @@ class ConnectivityProbe:
         return "; ".join([*evidence, *await self._require_loss(losses, after)])
 
     async def _require_rate(self, pair: Pair, rate: int, link: str) -> str:
-        size = min(_MOST_BULK, max(_LEAST_BULK, int(rate / 8 * _BULK)))
+        size = min(_MOST_BULK, max(_LEAST_BULK, int(rate / 8 * _BULK_SECONDS)))
         least = size * 8 / rate
         took = await self.send_bulk(pair, size, within=10 * least + 10)
-        if took is not None and took < _HALF * least:
+        if took is not None and took < _MIN_RATE_TIME_SHARE * least:
             raise LabError(
                 f"{size} bytes take {_format_milliseconds(took)} {link}, and not {_format_milliseconds(least)}"
             )
@@ -176,7 +176,7 @@ class ConnectivityProbe:
             times = await self.send_round(losses)
             sent += 1
             for pair in losses:
-                if times.get(pair, _LOSS_TIMEOUT) > min(after[pair], default=0.0) + _LATE:
+                if times.get(pair, _LOSS_TIMEOUT) > min(after[pair], default=0.0) + _RESENT_AFTER_SECONDS:
                     late.setdefault(pair, sent)
         return [_describe_loss(pair, loss, sent, late.get(pair)) for pair, loss in sorted(losses.items())]
 
@@ -185,7 +185,7 @@ def _require_delay(after: Sequence[float], state: LinkState, link: str) -> str:
     if not after and state.loss:
         return "very long"  # everything on a connection waits for what was lost before it
     delay = state.delay or 0.0
-    if not after or min(after) < _NEARLY * delay:
+    if not after or min(after) < _MIN_DELAY_SHARE * delay:
         took = _format_milliseconds(min(after)) if after else "for ever"
         raise LabError(f"a message takes {took} {link}, and not {delay * 1000:g} ms")
     return _format_milliseconds(min(after))
@@ -193,7 +193,7 @@ def _require_delay(after: Sequence[float], state: LinkState, link: str) -> str:
 
 def _require_jitter(after: Sequence[float], jitter: float, link: str) -> float:
     spread = max(after, default=jitter) - min(after, default=0.0)
-    if spread < _JITTER_PART * jitter:
+    if spread < _MIN_JITTER_SHARE * jitter:
         raise LabError(
             f"all messages take the same {link}, within {_format_milliseconds(spread)}, and not up to {jitter * 1000:g} ms more"
         )
@@ -204,7 +204,7 @@ def _describe_loss(pair: Pair, loss: float, sent: int, first_late: int | None) -
     link = f"over {pair[0]} → {pair[1]}"
     if first_late is not None:
         return f"message {first_late} came late {link}"
-    if (1 - loss) ** sent < _CERTAIN:
+    if (1 - loss) ** sent < _MAX_CHANCE:
         raise LabError(f"{sent} messages came in time {link}, which loses {loss:.3%} of all packets")
     return f"{sent} messages came in time {link}: a loss of {loss:.3%} is too rare to be seen so soon"
 

@@ -15,7 +15,7 @@ import typer
 from vstream.audit import open_rounds, require_spark, run_audit
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import (
-    FIGURES,
+    MAX_STREAMS_WITH_FIGURES,
     AuditedServers,
     AuditedTables,
     AuditRequest,
@@ -76,7 +76,7 @@ AllFigures = Annotated[
     bool,
     typer.Option(
         "--all-figures",
-        help=f"Figures of all virtual streams, also of more than {FIGURES}; else of those that do not pass.",
+        help=f"Figures of all virtual streams, also of more than {MAX_STREAMS_WITH_FIGURES}; else of those that do not pass.",
     ),
 ]
 TablesDirectory = Annotated[
@@ -154,7 +154,7 @@ def command(
         state=state.resolve() if state else None,
         first_stage=AuditStage(first_stage),
         publish=publish,
-        figures=sys.maxsize if all_figures else FIGURES,
+        figures=sys.maxsize if all_figures else MAX_STREAMS_WITH_FIGURES,
         publish_as=publish_as or "parquet",
     )
     named = NamedTarget.at(target)
@@ -212,7 +212,7 @@ class _Printer:
 def _check_follow(kind: TargetKind, request: AuditRequest, printer: _Printer, address: SparkAddress) -> None:
     problems = {
         "only a topology can be followed": kind is not TargetKind.TOPOLOGY,
-        "it runs on this machine and cannot be combined with --master or --remote": not address.is_here,
+        "it runs on this machine and cannot be combined with --master or --remote": not address.is_local,
         "--follow cannot be combined with `--tables`": request.tables is not None,
         "--follow cannot be combined with `--sample`": request.sample is not None,
         "--follow cannot be combined with `--publish`": request.publish is not None,
@@ -226,7 +226,7 @@ def _check_state(kind: TargetKind, request: AuditRequest, address: SparkAddress)
     is_part = request.streams or request.since_ns is not None or request.sample is not None
     problems = {
         "it works only for a topology": kind is not TargetKind.TOPOLOGY,
-        "it is on this machine and cannot be combined with --master or --remote": not address.is_here,
+        "it is on this machine and cannot be combined with --master or --remote": not address.is_local,
         "it holds everything and cannot be combined with `--stream`, `--since` and `--sample`": bool(is_part),
     }
     for problem, is_there in problems.items():

@@ -299,11 +299,11 @@ def test_only_the_subjects_that_are_wanted_are_read(
 
 
 def test_consumers_are_removed_also_when_nobody_reads_to_the_end(server: JetStreamServer) -> None:
-    fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.ROWS))
+    fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.PIECE_ROWS))
     stream_cut = cut_of(server, "foo")
     reading = read_range(split_tasks([stream_cut], {"": Access(servers=(server.url,))}, rows=10**6)[0], SCHEMA)
-    assert next(reading).num_rows >= bypull.ROWS
-    assert [name.startswith(bypull.PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"]] == [True]
+    assert next(reading).num_rows >= bypull.PIECE_ROWS
+    assert [name.startswith(bypull.CONSUMER_PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"]] == [True]
     reading.close()  # type: ignore[attr-defined]  # a generator
     # Well before the server would do it by itself.
     deadline = time.monotonic() + 60
@@ -316,10 +316,10 @@ def test_whoever_reads_no_further_is_not_told_that_consumers_may_not_be_removed(
     server = make_restricted_server(tmp_path, "$JS.API.CONSUMER.DELETE.>")
     server.start()
     try:
-        fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.ROWS))
+        fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.PIECE_ROWS))
         job = split_tasks([cut_of(server, "foo")], {"": Access(servers=(server.url,))}, rows=10**6)[0]
         reading = read_range(job, SCHEMA)
-        assert next(reading).num_rows >= bypull.ROWS
+        assert next(reading).num_rows >= bypull.PIECE_ROWS
         reading.close()  # type: ignore[attr-defined]  # a generator
         with pytest.raises(NotPermittedError, match=r"CONSUMER\.DELETE"):
             list(read_range(job, SCHEMA))
@@ -445,7 +445,9 @@ def test_a_moment_becomes_the_sequence_that_was_stored_then(server: JetStreamSer
         for moment, seq in moments.items():
             assert stream_cuts.find_sequence_by_consumer(client, access, "foo", moment) == seq
             assert bydirect.find_sequence_at(client, access, whole, moment) == seq
-    assert not any(name.startswith(bypull.PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"] or [])
+    assert not any(
+        name.startswith(bypull.CONSUMER_PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"] or []
+    )
 
 
 def test_a_cut_has_the_limits_and_the_transform(server: JetStreamServer) -> None:

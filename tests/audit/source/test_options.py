@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from vstream.audit.source.options import ROWS, parse_options
+from vstream.audit.source.options import DEFAULT_TASK_ROWS, parse_options
 from vstream.audit.source.pushdown import Bounds, push_filters
 from vstream.audit.source.values import Access
 from vstream.errors import VstreamError
@@ -33,7 +33,12 @@ def test_options_that_are_not_given_have_defaults() -> None:
         ("foo", "foo", ""),
         ("bar", "bar", ""),
     ]
-    assert (options.read_by, options.rows_per_task, options.start, options.pushdown) == (None, ROWS, "earliest", False)
+    assert (options.read_by, options.rows_per_task, options.start, options.pushdown) == (
+        None,
+        DEFAULT_TASK_ROWS,
+        "earliest",
+        False,
+    )
 
 
 def test_option_names_are_in_any_case_and_numbers_may_have_underscores() -> None:

@@ -78,7 +78,7 @@ def test_together_they_have_what_each_has(server: JetStreamServer, monkeypatch: 
     expected = read_each(tasks)
     assert read_together(tasks) == expected
     # As many batches as are needed, and a stream in one of them.
-    monkeypatch.setattr(bydirect, "ROWS", 100)
+    monkeypatch.setattr(bydirect, "BATCH_ROWS", 100)
     assert read_together(tasks) == expected
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, read_back, render_streams, topology
-from vstream.apply.execute import ATTEMPTS, execute_plan
+from vstream.apply.execute import MAX_ATTEMPTS, execute_plan
 from vstream.errors import StalePlanError
 from vstream.plan.context import Observed
 from vstream.plan.plan import Delete, GateKind, Plan, RegionLoss, Update
@@ -89,7 +89,7 @@ async def test_how_far_each_reader_was_is_noted_until_it_sources_the_region_agai
     assert make_plan("acme", render_streams(ALL), servers.observe()).is_empty
 
 
-@pytest.mark.parametrize("failures", [[no_answer()] * ATTEMPTS, [make_refusal()]], ids=["silent", "refused"])
+@pytest.mark.parametrize("failures", [[no_answer()] * MAX_ATTEMPTS, [make_refusal()]], ids=["silent", "refused"])
 @pytest.mark.parametrize("step", ["measure", "note"])
 async def test_what_was_not_noted_is_noted_by_the_next_run(failures: list[Exception], step: str) -> None:
     servers, observed = await make_orphaned()

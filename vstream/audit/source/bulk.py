@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from vstream.audit.source.columns import MessageColumns
 
 _CRLF = b"\r\n"
-_NUMBERS = 160
+_MAX_NUMBERS_BYTES = 160
 """Maximum number of bytes in the rest of a message's line: four numbers, a random token, two lengths."""
-_WITH_HEADERS = b"HMSG"
-_WITHOUT = b"MSG"
+_WORD_WITH_HEADERS = b"HMSG"
+_WORD_WITHOUT_HEADERS = b"MSG"
 
 
 def parse_block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -> Block | None:
@@ -55,7 +55,7 @@ def parse_block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -
 
 def _block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -> Block | None:
     # Arrow takes apart the few bytes around messages. It would move the messages themselves at every step.
-    numbers, _ = _split_once(pa.array([piece[:_NUMBERS] for piece in pieces], pa.binary()), _CRLF)
+    numbers, _ = _split_once(pa.array([piece[:_MAX_NUMBERS_BYTES] for piece in pieces], pa.binary()), _CRLF)
     tokens = pc.split_pattern(numbers, b".", max_splits=3)
     has_headers, header_sizes, sizes = _lengths(pc.list_element(tokens, 3))
     starts = pc.binary_length(numbers).to_numpy() + len(_CRLF)
@@ -65,7 +65,7 @@ def _block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -> Blo
     if pc.max(pc.binary_length(nothing)).as_py():
         return None
     verb, subject = _split_once(pa.concat_arrays([pa.array([line], pa.binary()), begun.slice(0, len(begun) - 1)]), b" ")
-    if not pc.all(pc.equal(verb, pc.if_else(has_headers, _WITH_HEADERS, _WITHOUT))).as_py():
+    if not pc.all(pc.equal(verb, pc.if_else(has_headers, _WORD_WITH_HEADERS, _WORD_WITHOUT_HEADERS))).as_py():
         return None
     nothing_said = pa.nulls(len(pieces), pa.string())
     header, (source, msg_id, ttl, rollup) = None, (nothing_said,) * 4

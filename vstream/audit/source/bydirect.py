@@ -21,21 +21,21 @@ from vstream.audit.source.wire import DirectScanner, WrongStreamError, scan_buff
 from vstream.errors import MalformedAnswerError, NoRespondersError, ServerError, VstreamError
 from vstream.jetstream.answers import convert_malformed_errors, parse_sequence
 
-_IN_FLIGHT = 8 << 20
+_MAX_BATCH_BYTES = 8 << 20
 """Maximum number of bytes in a batch: the server sends them without waiting for us."""
-_BATCH = range(16, 16_384)
+_BATCH_SIZES = range(16, 16_384)
 """Minimum and maximum number of messages in a batch."""
-ROWS = 16_384
+BATCH_ROWS = 16_384
 """Number of messages in a batch of many streams."""
-_STREAMS_IN_FLIGHT = 16
+_MAX_PARALLEL_STREAMS = 16
 """Number of streams that are asked for at the same time."""
-_END = b"NATS/1.0 204"
+_END_STATUS = b"NATS/1.0 204"
 
 
 def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
     """Like `bypull.read_parts`. Each piece is a batch from one replica, or the part of it that arrived."""
     stream = job.stream_ref.name
-    size = min(_BATCH.stop, max(_BATCH.start, _IN_FLIGHT // job.mean_size))
+    size = min(_BATCH_SIZES.stop, max(_BATCH_SIZES.start, _MAX_BATCH_BYTES // job.mean_size))
     subject = {"next_by_subj": job.subjects[0]} if len(job.subjects) == 1 else {}
     inbox, numbers = client.subscribe(several=True), itertools.count(1)
 
@@ -46,7 +46,7 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
         return answer
 
     while first <= job.last:
-        answer = ask(batch=min(size, job.last - first + 1), max_bytes=_IN_FLIGHT)
+        answer = ask(batch=min(size, job.last - first + 1), max_bytes=_MAX_BATCH_BYTES)
         is_more, broken = False, None
         try:
             is_more = _receive_batch(client, answer, stream)
@@ -162,7 +162,7 @@ def read_small(tasks: Sequence[ReadTask], schema: pa.Schema) -> Generator[pa.Rec
             for number, answer in _receive_answers(client, tasks, columns):
                 columns.extend(answer.columns)
                 arrived.append((number, answer.count))
-                if columns.count >= ROWS:
+                if columns.count >= BATCH_ROWS:
                     yield from batches()
                     columns, arrived = columns.empty_copy(), []
     except VstreamError:
@@ -180,7 +180,7 @@ def _receive_answers(
     requests = enumerate(tasks)
     while True:
         lines = b""
-        while len(waiting) < _STREAMS_IN_FLIGHT and (item := next(requests, None)):
+        while len(waiting) < _MAX_PARALLEL_STREAMS and (item := next(requests, None)):
             number, task = item
             reply, stream = f"{inbox}.{number}", task.stream_ref.name
             waiting[reply] = number, DirectScanner(like.empty_copy(), reply, stream)
@@ -220,7 +220,7 @@ def _receive_ends(client: Client, waiting: dict[str, tuple[int, DirectScanner]])
 
 def _is_whole(answer: DirectScanner, end: Message, task: ReadTask) -> bool:
     """Whether *answer* has every message of *task*: a copy that lags behind, or a lost message, leaves some out."""
-    if not end.headers.startswith(_END) or not answer.count:
+    if not end.headers.startswith(_END_STATUS) or not answer.count:
         return False
     try:
         seqs = [int(seq) for seq in answer.columns.seqs]

@@ -15,22 +15,20 @@ from vstream.audit.source.wire import PullScanner, scan_buffer
 from vstream.errors import NotPermittedError
 from vstream.jetstream.answers import convert_malformed_errors
 
-PREFIX = "vstream-audit-"
+CONSUMER_PREFIX = "vstream-audit-"
 """Prefix of the consumers' names."""
-ROWS = 16_384
+PIECE_ROWS = 16_384
 """Number of messages in a piece."""
-BYTES = 64 << 20
+MAX_PIECE_BYTES = 64 << 20
 """Maximum number of bytes in a piece, and the size of a buffer."""
-_IN_FLIGHT = 8 << 20
-"""Maximum number of bytes in a request."""
-_MOST = 32_768
-"""Maximum number of messages in a request."""
-_FEWEST = 16
+_MAX_REQUEST_BYTES = 8 << 20
+_MAX_REQUEST_MESSAGES = 32_768
+_MIN_REQUEST_MESSAGES = 16
 """Minimum number of messages in a request, unless they are large."""
-_IDLE = 30 * 10**9
+_INACTIVE_NS = 30 * 10**9
 """Nanoseconds after which the server removes a consumer whose reader has died."""
-_ENDED = (b"404", b"408", b"409 Batch Completed", b"409 Message Size Exceeds")
-_PARTING = 2.0
+_END_STATUSES = (b"404", b"408", b"409 Batch Completed", b"409 Message Size Exceeds")
+_DELETE_TIMEOUT = 2.0
 """Seconds to wait for the server's answer to the deletion of the consumer."""
 
 
@@ -41,7 +39,7 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
     The last piece may go beyond the end. The consumer is always removed at the end. If reading is
     interrupted, the messages received so far are yielded as a piece before RetryableError is raised.
     """
-    stream, name = job.stream_ref.name, PREFIX + secrets.token_hex(6)
+    stream, name = job.stream_ref.name, CONSUMER_PREFIX + secrets.token_hex(6)
     config = {
         "name": name,
         "deliver_policy": "by_start_sequence",
@@ -50,7 +48,7 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
         "replay_policy": "instant",
         "mem_storage": True,
         "num_replicas": 1,
-        "inactive_threshold": _IDLE,
+        "inactive_threshold": _INACTIVE_NS,
         **({"filter_subjects": list(job.subjects)} if job.subjects else {}),
     }
     pulled = PullScanner(like.empty_copy())
@@ -62,8 +60,8 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
         if created.get("num_pending"):
             # Servers may have a limit of their own for one request.
             with convert_malformed_errors(f"CONSUMER.CREATE.{stream}"):
-                most = int(created.get("config", {}).get("max_batch") or _MOST)
-            yield from _pull(client, job, first, name, pulled, most=min(_MOST, most))
+                most = int(created.get("config", {}).get("max_batch") or _MAX_REQUEST_MESSAGES)
+            yield from _pull(client, job, first, name, pulled, most=min(_MAX_REQUEST_MESSAGES, most))
     except RetryableError:
         # Otherwise a connection that never lasts for a whole piece would lead nowhere.
         if pulled.columns.count and pulled.is_gapless:
@@ -80,15 +78,15 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
 def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScanner, *, most: int) -> Iterator[Block]:
     inbox = client.subscribe()
     # One at a time of the largest: a server closes the connection of whoever leaves too much with it.
-    size = min(most, max(1, _IN_FLIGHT // job.mean_size))
+    size = min(most, max(1, _MAX_REQUEST_BYTES // job.mean_size))
     subject = f"{job.access.api_prefix}.CONSUMER.MSG.NEXT.{job.stream_ref.name}.{name}"
     last, asked, count = first - 1, 0, 0
     while True:
         # No more than may still be wanted, which is at most as many as sequences are left: what servers send behind
         # the end costs them and us the same.
         while (coming := asked - pulled.count) < min(size, job.last - last):
-            batch = min(size, max(_FEWEST, job.last - last - coming))
-            client.publish(subject, json.dumps({"batch": batch, "expires": _IDLE}).encode(), reply=inbox)
+            batch = min(size, max(_MIN_REQUEST_MESSAGES, job.last - last - coming))
+            client.publish(subject, json.dumps({"batch": batch, "expires": _INACTIVE_NS}).encode(), reply=inbox)
             asked += batch
         data = client.receive(in_bulk=True)
         position, other_lines = scan_buffer(pulled, data)
@@ -102,7 +100,7 @@ def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScan
             continue
         last = pulled.last_seq
         is_end = last >= job.last or pulled.pending == 0
-        if is_end or pulled.columns.count >= ROWS or count >= BYTES:
+        if is_end or pulled.columns.count >= PIECE_ROWS or count >= MAX_PIECE_BYTES:
             if not pulled.is_gapless:
                 raise RetryableError(f"{client.server} or a route to it has dropped messages")
             yield pulled.columns.block()
@@ -114,7 +112,7 @@ def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScan
 def _has_ended(status: Message) -> bool:
     """Whether *status* ends a request. Raises RetryableError if it ends the consumer."""
     text = status.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0 ")
-    if text.startswith(_ENDED):
+    if text.startswith(_END_STATUSES):
         return True
     if text.startswith(b"100"):
         return False
@@ -130,7 +128,7 @@ def _delete_consumer(client: Client, subject: str) -> None:
     with suppress(DisconnectedError, OSError):
         client.publish(subject, b"", reply=f"{client.inbox}.gone")
         client.send(b"PING\r\n")
-        deadline = time.monotonic() + _PARTING
+        deadline = time.monotonic() + _DELETE_TIMEOUT
         is_answered = False
         while not is_answered and time.monotonic() < deadline:
             for message in client.receive_messages(until=deadline):

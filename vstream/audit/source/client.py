@@ -24,18 +24,17 @@ from vstream.credentials import check_plaintext
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, api_error, check_info, decode_object, parse_sequence
 
-BLOCK = 1 << 20
-"""Minimum buffer size in bytes."""
-ENOUGH = 512 << 10
+MIN_BUFFER_BYTES = 1 << 20
+MIN_BATCH_BYTES = 512 << 10
 """Minimum batch size worth parsing, in bytes."""
-_MOMENT = 0.002
+_MOMENT_SECONDS = 0.002
 DEFAULT_PORT = 4222
 CRLF = b"\r\n"
-_REQUESTS = 1
+_REPLY_SID = 1
 """The subscription id for answers to requests; `subscribe` uses the following ids."""
-_IN_FLIGHT = 128
-_NO_RESPONDERS = b"NATS/1.0 503"
-_WORDS = {b"MSG": (4, 5), b"HMSG": (5, 6)}
+_MAX_PARALLEL_REQUESTS = 128
+_NO_RESPONDERS_STATUS = b"NATS/1.0 503"
+_WORD_COUNTS = {b"MSG": (4, 5), b"HMSG": (5, 6)}
 """Number of words in the first line of a message, without and with a reply subject."""
 
 
@@ -62,7 +61,7 @@ class Client:
         self._rest = b""
         self._buffer = bytearray()
         self.inbox = f"{inbox}.{secrets.token_hex(11)}"
-        self._sids = _REQUESTS
+        self._sids = _REPLY_SID
         self._asked = 0
 
     @property
@@ -92,8 +91,8 @@ class Client:
         the monotonic clock; DisconnectedError if the connection is closed.
         """
         begin = len(self._rest)
-        if len(self._buffer) < begin + BLOCK:
-            self._buffer = bytearray(2 * (begin + BLOCK))
+        if len(self._buffer) < begin + MIN_BUFFER_BYTES:
+            self._buffer = bytearray(2 * (begin + MIN_BUFFER_BYTES))
         self._buffer[:begin] = self._rest
         end = begin + self._receive_into(
             begin, self._timeout if until is None else max(0.001, until - time.monotonic())
@@ -102,8 +101,8 @@ class Client:
         if in_bulk:
             with suppress(SilentServerError, DisconnectedError):
                 # Whoever reads next is told if the connection broke.
-                while end - begin < ENOUGH:
-                    end += self._receive_into(end, _MOMENT)
+                while end - begin < MIN_BATCH_BYTES:
+                    end += self._receive_into(end, _MOMENT_SECONDS)
         return bytes(memoryview(self._buffer)[:end])
 
     def _receive_into(self, position: int, timeout: float) -> int:
@@ -157,7 +156,7 @@ class Client:
         self._asked += len(asked)
         deadline = time.monotonic() + self._timeout
         while len(received) < len(asked):
-            while sent < len(asked) and sent - len(received) < _IN_FLIGHT:
+            while sent < len(asked) and sent - len(received) < _MAX_PARALLEL_REQUESTS:
                 subject, payload = asked[sent]
                 self.publish(subject, payload, reply=f"{self.inbox}.{base + sent}")
                 sent += 1
@@ -243,7 +242,7 @@ class Client:
             **who.options(self.info.get("nonce")),
         }
         self.send(
-            b"CONNECT %s\r\nSUB %s.* %d\r\nPING\r\n" % (json.dumps(options).encode(), self.inbox.encode(), _REQUESTS)
+            b"CONNECT %s\r\nSUB %s.* %d\r\nPING\r\n" % (json.dumps(options).encode(), self.inbox.encode(), _REPLY_SID)
         )
         is_accepted = False
         while not is_accepted:
@@ -289,7 +288,7 @@ class Message:
     @property
     def has_no_responders(self) -> bool:
         """Whether this is the server's "no responders" answer."""
-        return self.headers.startswith(_NO_RESPONDERS)
+        return self.headers.startswith(_NO_RESPONDERS_STATUS)
 
 
 def next_message(data: bytes, position: int) -> Message | None:
@@ -301,12 +300,12 @@ def next_message(data: bytes, position: int) -> Message | None:
     body = eol + 2
     parts = line.split()
     verb = parts[0].upper() if parts else b""
-    if verb not in _WORDS:
+    if verb not in _WORD_COUNTS:
         return Message(line, b"", b"", body)
     try:
         size = int(parts[-1])
         headers = int(parts[-2]) if verb == b"HMSG" else 0
-        if not 0 <= headers <= size <= MOST_PAYLOAD or len(parts) not in _WORDS[verb]:
+        if not 0 <= headers <= size <= MOST_PAYLOAD or len(parts) not in _WORD_COUNTS[verb]:
             raise ValueError  # noqa: TRY301 - as what int raises
         int(parts[2])
     except (ValueError, IndexError):

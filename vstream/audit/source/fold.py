@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_BASE: Final = 0xD6E8FEB86659FD93
-_INVERSE: Final = pow(_BASE, -1, 1 << 64)
-_ABSENT: Final = np.uint64(0xA0761D6478BD642F)
+_HASH_BASE: Final = 0xD6E8FEB86659FD93
+_HASH_BASE_INVERSE: Final = pow(_HASH_BASE, -1, 1 << 64)
+_HASH_OF_NULL: Final = np.uint64(0xA0761D6478BD642F)
 """The number that represents null."""
-_BYTES: Final = 1 << 20
+_HASHED_TEXT_BYTES: Final = 1 << 20
 """Number of bytes of text that are hashed together."""
-_POWERS: Final[list[NDArray[np.uint64]]] = [np.ones(1, np.uint64), np.ones(1, np.uint64)]
+_HASH_BASE_POWERS: Final[list[NDArray[np.uint64]]] = [np.ones(1, np.uint64), np.ones(1, np.uint64)]
 COLUMNS: Final = ("track", "seq", "origin_seq", "digest", "key", "sent_subject")
 """The columns of `normalise.COPIES` that are read."""
-_SEGMENT: Final = ("seq", "least", "last_seq", "greatest")
-DIGESTS: Final = ("copies", "payloads", "keys", "subjects", "with_subject")
+_SEGMENT_COLUMNS: Final = ("seq", "least", "last_seq", "greatest")
+DIGEST_COLUMNS: Final = ("copies", "payloads", "keys", "subjects", "with_subject")
 """The columns of `reconcile.BUCKETS` that are sums: those of several files can be added."""
 FOLDED: Final = make_schema("""
     track bigint not null, bucket bigint, copies bigint, payloads bigint, keys bigint, subjects bigint,
@@ -45,13 +45,13 @@ Columns of FOLDED. Rows with a *bucket* are digests, as in `reconcile.BUCKETS`; 
 if a track has no origin. Rows without a bucket are segments: adjacent rows of a track in a file with
 non-decreasing sequences and increasing sequences in the origin, from *seq* and *least* to *last_seq* and *greatest*.
 """
-MOST: Final = 10_000
-"""Maximum number of segments of a track in a file; a track with more is `GIVEN_UP`."""
-GIVEN_UP: Final = -1
+MAX_SEGMENTS: Final = 10_000
+"""Maximum number of segments of a track in a file; a track with more is `GIVEN_UP_LAST_SEQ`."""
+GIVEN_UP_LAST_SEQ: Final = -1
 """A *last_seq* that marks a track that is too much out of order in a file."""
-_BATCH: Final = 131_072
+_BATCH_ROWS: Final = 131_072
 """Number of rows in a batch: with more, the results of a step leave the CPU cache before the next step."""
-_MIXED_UP: Final = 8
+_MIN_ADJACENT_ROWS: Final = 8
 """If buckets have fewer adjacent rows than this on average, rows are sorted first."""
 
 
@@ -79,13 +79,13 @@ class TextHashes:
             return existing[column.indices.fill_null(len(existing) - 1).to_numpy()]  # type: ignore[no-any-return]
         result = _hash_texts(column)
         if column.null_count:
-            result[column.is_null().to_numpy(zero_copy_only=False)] = _ABSENT
+            result[column.is_null().to_numpy(zero_copy_only=False)] = _HASH_OF_NULL
         return result
 
     def _hash_dictionary(self, texts: pa.Array) -> NDArray[np.uint64]:
         # To compare texts takes a fortieth of the time.
         if self._dictionary is None or not texts.equals(self._dictionary):
-            self._dictionary, self._known = texts, np.append(_hash_texts(texts), _ABSENT)
+            self._dictionary, self._known = texts, np.append(_hash_texts(texts), _HASH_OF_NULL)
         return self._known
 
 
@@ -97,7 +97,7 @@ def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
     """
     texts = texts.cast(pa.large_binary())
     _, places, data = texts.buffers()
-    result = np.full(len(texts), _ABSENT)
+    result = np.full(len(texts), _HASH_OF_NULL)
     if data is None or not len(texts):
         return result
     ends = np.frombuffer(places, np.int64)[texts.offset : texts.offset + len(texts) + 1]
@@ -105,7 +105,7 @@ def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
     begin = 0
     while begin < len(texts):
         # At least one text, however long it is.
-        end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + _BYTES, side="right")) - 1)
+        end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + _HASHED_TEXT_BYTES, side="right")) - 1)
         end = min(end, len(texts))
         result[begin:end] = _hash_block(content[ends[begin] : ends[end]], ends[begin : end + 1] - ends[begin])
         begin = end
@@ -115,22 +115,22 @@ def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
 def _hash_block(content: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
     powers, inverses = _powers(len(content) + 1)
     sums = np.zeros(len(content) + 1, np.uint64)
-    np.cumsum(_OF_BYTE[content] * powers[: len(content)], out=sums[1:])
+    np.cumsum(_HASH_OF_BYTE[content] * powers[: len(content)], out=sums[1:])
     lengths = np.diff(ends).view(np.uint64)
     return mix((sums[ends[1:]] - sums[ends[:-1]]) * inverses[ends[:-1]] + lengths)
 
 
 def _powers(count: int) -> Any:
-    """The first powers of _BASE and of its inverse."""
-    if len(_POWERS[0]) < count:
-        for place, base in enumerate((_BASE, _INVERSE)):
-            factors = np.full(max(count, _BYTES + 1), base, np.uint64)
+    """The first powers of _HASH_BASE and of its inverse."""
+    if len(_HASH_BASE_POWERS[0]) < count:
+        for place, base in enumerate((_HASH_BASE, _HASH_BASE_INVERSE)):
+            factors = np.full(max(count, _HASHED_TEXT_BYTES + 1), base, np.uint64)
             factors[0] = 1
-            _POWERS[place] = np.multiply.accumulate(factors)
-    return _POWERS
+            _HASH_BASE_POWERS[place] = np.multiply.accumulate(factors)
+    return _HASH_BASE_POWERS
 
 
-_OF_BYTE: Final = mix(np.arange(1, 257, dtype=np.uint64) * np.uint64(_BASE)) | np.uint64(1)
+_HASH_OF_BYTE: Final = mix(np.arange(1, 257, dtype=np.uint64) * np.uint64(_HASH_BASE)) | np.uint64(1)
 
 
 def make_file_fold(
@@ -142,7 +142,7 @@ def make_file_fold(
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
             path = unquote(urlsplit(files[number]).path)
             with pq.ParquetFile(path, read_dictionary=["key", "sent_subject"]) as file:
-                batches = file.iter_batches(_BATCH, columns=list(COLUMNS), use_threads=False)
+                batches = file.iter_batches(_BATCH_ROWS, columns=list(COLUMNS), use_threads=False)
                 yield from _fold_to_schema(batches, readers, size)
 
     return work
@@ -163,7 +163,7 @@ def combine_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     """Combine *batches* into larger ones, which cost less per row."""
     waiting: list[pa.RecordBatch] = []
     for batch in chain(batches, [None]):
-        if waiting and (batch is None or sum(each.num_rows for each in waiting) >= _BATCH):
+        if waiting and (batch is None or sum(each.num_rows for each in waiting) >= _BATCH_ROWS):
             yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
             waiting = []
         if batch is not None:
@@ -187,11 +187,11 @@ def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) 
             rows = _sort_by_track(_read_rows(batch, hashes))
             digests.append(rows.digests(size))
             _add_segments(result, rows, of_readers)
-    columns: dict[str, list[int]] = {name: [] for name in ("track", *_SEGMENT)}
+    columns: dict[str, list[int]] = {name: [] for name in ("track", *_SEGMENT_COLUMNS)}
     for track, existing in result.items():
-        group = existing if len(existing) <= MOST else [[0, 0, GIVEN_UP, 0]]
+        group = existing if len(existing) <= MAX_SEGMENTS else [[0, 0, GIVEN_UP_LAST_SEQ, 0]]
         columns["track"] += [track] * len(group)
-        for name, values in zip(_SEGMENT, zip(*group, strict=True), strict=True):
+        for name, values in zip(_SEGMENT_COLUMNS, zip(*group, strict=True), strict=True):
             columns[name] += values
     count = len(columns["track"])
     told = pa.table({name: pa.array(columns.get(name, [None] * count), pa.int64()) for name in FOLDED.names})
@@ -202,7 +202,7 @@ def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) 
 
 def merge_digests(digests: pa.Table) -> pa.Table:
     """Add up digests (rows of FOLDED), one for each track and bucket."""
-    how = [*((name, "sum") for name in DIGESTS), ("least", "min"), ("greatest", "max")]
+    how = [*((name, "sum") for name in DIGEST_COLUMNS), ("least", "min"), ("greatest", "max")]
     result = digests.group_by(["track", "bucket"], use_threads=False).aggregate(how)
     names = {f"{name}_{end}": name for name, end in how}
     result = result.rename_columns([names.get(name, name) for name in result.column_names])
@@ -232,7 +232,7 @@ class _Rows:
         """Digests of the rows, which are sorted by track; a bucket may have several."""
         buckets, is_next = self.origin_seq // size, self.track[1:] != self.track[:-1]
         begins = _begins((buckets[1:] != buckets[:-1]) | is_next)
-        if len(begins) * _MIXED_UP > len(buckets) and ((np.diff(buckets) < 0) & ~is_next).any():
+        if len(begins) * _MIN_ADJACENT_ROWS > len(buckets) and ((np.diff(buckets) < 0) & ~is_next).any():
             return self.select_rows(np.lexsort((buckets, self.track))).digests(size)
         has_origin = self.has_origin[begins]
         sums = [np.add.reduceat(item, begins).view(np.int64) for item in (self.payload, self.name, self.subject)]
@@ -310,6 +310,6 @@ def _add_segments(segments: dict[int, list[list[int]]], rows: _Rows, readers: ND
         group = segments.setdefault(track, [])
         if track != previous and group and group[-1][2] <= seq and group[-1][3] < least:
             group[-1][2:] = last_seq, greatest
-        elif len(group) <= MOST:
+        elif len(group) <= MAX_SEGMENTS:
             group.append([seq, least, last_seq, greatest])
         previous = track

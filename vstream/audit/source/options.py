@@ -15,8 +15,8 @@ from vstream.formatting import suggest_name
 from vstream.topology.units import parse_duration
 from vstream.value_class import value_class
 
-_AUTO = "auto"
-ROWS = 250_000
+_AUTO_VALUE = "auto"
+DEFAULT_TASK_ROWS = 250_000
 """Default number of messages in a task."""
 _OF_WRITING = frozenset({"stream", "path", "subject", "columns"})
 _OF_QUERIES = frozenset({"rows_per_batch", "min_rows_per_batch", "max_batch_delay", "fail_on_data_loss", "start"})
@@ -105,7 +105,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
         end_seq=_parse_number(values, "end_seq"),
         since_ns=_parse_moment(values, "since"),
         until_ns=_parse_moment(values, "until"),
-        rows_per_task=_parse_number(values, "rows_per_task") or ROWS,
+        rows_per_task=_parse_number(values, "rows_per_task") or DEFAULT_TASK_ROWS,
         rows_per_batch=_parse_number(values, "rows_per_batch"),
         min_rows_per_batch=_parse_number(values, "min_rows_per_batch"),
         max_batch_delay=_parse_seconds(values, "max_batch_delay", "15m"),
@@ -190,8 +190,8 @@ def _parse_starts(options: Mapping[str, str], streams: Sequence[str]) -> dict[st
 
 
 def _parse_read_by(options: Mapping[str, str]) -> str | None:
-    value = _parse_choice(options, "read_by", (_AUTO, *PATHS), _AUTO)
-    return None if value == _AUTO else value
+    value = _parse_choice(options, "read_by", (_AUTO_VALUE, *PATHS), _AUTO_VALUE)
+    return None if value == _AUTO_VALUE else value
 
 
 def _check_name(name: str) -> None:

@@ -16,8 +16,8 @@ from pyspark.sql import datasource
 from vstream.audit.source.options import to_nanoseconds
 from vstream.value_class import value_class
 
-_SPECIAL = frozenset("*> \t\r\n")
-_MOST_SUBJECTS = 64
+_SPECIAL_CHARACTERS = frozenset("*> \t\r\n")
+_MAX_SUBJECTS = 64
 
 
 @value_class
@@ -114,13 +114,13 @@ def _subjects(condition: Any, value: Any) -> tuple[str, ...]:
         prefix = str(value)
         return (f"{prefix}>",) if prefix.endswith(".") and _is_subject(prefix[:-1]) else ()
     values = _values(condition, value)
-    if not values or len(values) > _MOST_SUBJECTS or any(not _is_subject(text) for text in values):
+    if not values or len(values) > _MAX_SUBJECTS or any(not _is_subject(text) for text in values):
         return ()
     return tuple(sorted(values))
 
 
 def _is_subject(text: str) -> bool:
-    return all(text.split(".")) and not _SPECIAL & set(text)
+    return all(text.split(".")) and not _SPECIAL_CHARACTERS & set(text)
 
 
 def _values(condition: Any, value: Any) -> frozenset[str] | None:

@@ -24,15 +24,15 @@ from vstream.audit.source import bydirect, bypull
 from vstream.audit.source.client import Client, RetryableError, api_request, back_off, connect
 from vstream.audit.source.columns import MessageColumns, filter_subjects, make_batch, truncate_at
 from vstream.audit.source.fold import combine_batches
-from vstream.audit.source.values import CONSUMER, DIRECT, FURTHER, ReadTask
+from vstream.audit.source.values import CONSUMER, DIRECT, MAX_FURTHER_SEQUENCES, ReadTask
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import convert_malformed_errors
 
 _PARTS = {CONSUMER: bypull.read_parts, DIRECT: bydirect.read_parts}
-ATTEMPTS = 8
+MAX_ATTEMPTS = 8
 """Number of attempts in a row without a message before a range fails: about ten seconds."""
-_UNAVAILABLE = 503
+_STATUS_UNAVAILABLE = 503
 _SPARK: Any = serializers  # they have no types
 _SERIALIZER = _SPARK.CompressedSerializer(_SPARK.CPickleSerializer())
 
@@ -80,7 +80,7 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     path = job.path
     position = job.first
     attempts = 0
-    end = job.last + FURTHER if job.goes_on else job.last
+    end = job.last + MAX_FURTHER_SEQUENCES if job.goes_on else job.last
     while position <= end:
         # A copy that is asked for some subjects cannot show how far it is, so the second time it is asked for all.
         asked = replace(job, last=end, subjects=() if attempts and path == DIRECT else job.subjects)
@@ -106,7 +106,7 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         attempts += 1
         # Where the disk of its servers is full, nobody can make a consumer of a stream, and Direct Get still answers.
         path = DIRECT if attempts % 2 else job.path
-        if attempts >= ATTEMPTS:
+        if attempts >= MAX_ATTEMPTS:
             raise NotReachableError(
                 f"stream `{job.stream_ref.stream}` in region `{job.stream_ref.region}` cannot be read beyond "
                 f"{position - 1} up to {job.last}: {problem.message}",
@@ -118,7 +118,7 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 def _is_retryable(error: VstreamError) -> bool:
     """Whether a retry may help."""
     if isinstance(error, ServerError):
-        return error.code == _UNAVAILABLE
+        return error.code == _STATUS_UNAVAILABLE
     return isinstance(error, NotReachableError) and not isinstance(error, NotPermittedError)
 
 

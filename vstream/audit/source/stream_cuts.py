@@ -29,7 +29,7 @@ _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "first_s
 _FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _BATCHES_SINCE = (2, 11)
 _SKEW = timedelta(seconds=1)
-_CLOCKS = 5 * 10**9
+_MAX_CLOCK_SKEW_NS = 5 * 10**9
 """Nanoseconds by which the clocks of successive leaders of a stream may differ."""
 
 
@@ -213,9 +213,9 @@ def ask_for_period(
     first = last = None
     with connect(access) as client:
         if since_ns is not None:
-            first = _find_sequence_at(client, access, cut, max(0, since_ns - _CLOCKS))
+            first = _find_sequence_at(client, access, cut, max(0, since_ns - _MAX_CLOCK_SKEW_NS))
         if until_ns is not None:
-            last = _find_sequence_at(client, access, cut, max(0, until_ns + 1 + _CLOCKS)) - 1
+            last = _find_sequence_at(client, access, cut, max(0, until_ns + 1 + _MAX_CLOCK_SKEW_NS)) - 1
     return cut.clip(first=first, last=last)
 
 

@@ -20,12 +20,12 @@ CONSUMER = "consumer"
 DIRECT = "direct"
 """Batched Direct Get: needs no leader, but `allow_direct` and servers from 2.11 on."""
 PATHS = (CONSUMER, DIRECT)
-_SMALL = 256
+_SMALL_SEQUENCES = 256
 """Up to so many sequences, and `_SMALL_BYTES` bytes, all messages of a stream are asked for at once."""
 _SMALL_BYTES = 256 << 10
-_STREAMS = 1_000
+_TASK_STREAMS = 1_000
 """Number of small streams in one task."""
-FURTHER = 1_000_000
+MAX_FURTHER_SEQUENCES = 1_000_000
 ABSENT = "the server has no such stream"
 """The error of a stream that does not exist; a stream that cannot be reached has another."""
 
@@ -160,7 +160,7 @@ class ReadTask:
     has_batches: bool = False
     """Whether batched Direct Get may be used, too, where *path* is another."""
     goes_on: bool = False
-    """Whether to read on behind *last* until no message is left, at most `FURTHER` sequences."""
+    """Whether to read on behind *last* until no message is left, at most `MAX_FURTHER_SEQUENCES` sequences."""
 
     @property
     def span(self) -> int:
@@ -170,7 +170,7 @@ class ReadTask:
     @property
     def is_small(self) -> bool:
         """Whether all can be asked for at once, with many others."""
-        is_little = self.span <= _SMALL and self.span * self.mean_size <= _SMALL_BYTES
+        is_little = self.span <= _SMALL_SEQUENCES and self.span * self.mean_size <= _SMALL_BYTES
         return is_little and self.has_batches and not self.subjects
 
 
@@ -208,14 +208,14 @@ def split_tasks(
 
 
 def group_tasks(tasks: Sequence[ReadTask], *, rows: int) -> list[tuple[ReadTask, ...]]:
-    """Put small *tasks* of a region together, up to *rows* messages and `_STREAMS` streams; others stay alone."""
+    """Put small *tasks* of a region together, up to *rows* messages and `_TASK_STREAMS` streams; others stay alone."""
     groups = [[task] for task in tasks if not task.is_small]
     latest: dict[str, tuple[list[ReadTask], int]] = {}
     for task in tasks:
         if task.is_small:
             group, count = latest.get(task.stream_ref.region, ([], rows))
             count += task.span
-            if count > rows or len(group) == _STREAMS:
+            if count > rows or len(group) == _TASK_STREAMS:
                 group, count = [], task.span
                 groups.append(group)
             group.append(task)

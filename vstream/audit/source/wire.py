@@ -15,16 +15,16 @@ from vstream.audit.source.columns import MSG_ID_LINE, ROLLUP_LINE, SOURCE_LINE, 
 from vstream.jetstream.answers import convert_malformed_errors
 
 _CRLF = b"\r\n"
-_HMSG = 72
+_HMSG_BYTE = 72
 """The byte H: only messages with headers begin with it."""
 _BLANK_LINE = b"\r\n\r\n"
-_DIRECT = b"\r\nNats-Stream: "
-_DIRECT_LINES = 9
+_DIRECT_PREFIX = b"\r\nNats-Stream: "
+_DIRECT_LINE_COUNT = 9
 """Number of parts of an answer's own headers, split at line ends: an empty part, six headers, and two ends."""
-_ACK = b" $JS.ACK."
-_OLD_ACK = 9
+_ACK_PREFIX = b" $JS.ACK."
+_OLD_ACK_TOKENS = 9
 """Number of tokens in the reply subject up to 2.10, and so far by default in later versions."""
-_EACH_UP_TO = 32
+_MAX_MESSAGES_ONE_BY_ONE = 32
 """Messages in a buffer up to which it is faster to parse each by itself."""
 
 
@@ -36,7 +36,7 @@ class PullScanner:
     the server and us.
     """
 
-    def __init__(self, columns: MessageColumns, *, each_up_to: int = _EACH_UP_TO) -> None:
+    def __init__(self, columns: MessageColumns, *, each_up_to: int = _MAX_MESSAGES_ONE_BY_ONE) -> None:
         self.columns = columns
         self._each_up_to = each_up_to
         self.pending = -1
@@ -79,7 +79,7 @@ class PullScanner:
             if end + 2 > len(data):
                 break
             header = None
-            if line[0] == _HMSG:
+            if line[0] == _HMSG_BYTE:
                 after = find(_BLANK_LINE, start) + 4
                 header = data[start:after]
                 start = after
@@ -124,10 +124,10 @@ class PullScanner:
             return b""
         parts = data[position:eol].split(b" ")
         lengths = 2 if parts[0] == b"HMSG" else 1
-        if len(parts) != 4 + lengths or not parts[3].startswith(_ACK[1:]):
+        if len(parts) != 4 + lengths or not parts[3].startswith(_ACK_PREFIX[1:]):
             return b""
         tokens = parts[3].split(b".")
-        before = 5 if len(tokens) == _OLD_ACK else 7
+        before = 5 if len(tokens) == _OLD_ACK_TOKENS else 7
         self._prefix = b" " + parts[2] + b" " + b".".join(tokens[:before]) + b"."
         return self._prefix
 
@@ -167,9 +167,9 @@ class DirectScanner:
             after = start + int(header_size)
             header = data[start:after]
             # The answer's own headers come last; a message that was republished has others of the same names.
-            direct_headers = header.rfind(_DIRECT)
+            direct_headers = header.rfind(_DIRECT_PREFIX)
             lines = header[direct_headers:].split(_CRLF)
-            if direct_headers < 0 or len(lines) != _DIRECT_LINES:
+            if direct_headers < 0 or len(lines) != _DIRECT_LINE_COUNT:
                 break
             if lines[1][13:] != self._stream:
                 raise WrongStreamError(lines[1][13:].decode(errors="replace"))

@@ -21,25 +21,25 @@ from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructT
 
 from vstream.audit.source.client import Message, RetryableError, api_request, back_off, connect
 from vstream.audit.source.options import WriteOptions
-from vstream.audit.source.reading import ATTEMPTS
+from vstream.audit.source.reading import MAX_ATTEMPTS
 from vstream.audit.source.values import Access, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.answers import api_error, convert_malformed_errors, decode_object
 
-_IN_FLIGHT = 512
-"""Maximum number of messages without an acknowledgement, at most `_IN_FLIGHT_BYTES` together; at least one."""
-_IN_FLIGHT_BYTES = 4 << 20
+_MAX_UNACKNOWLEDGED = 512
+"""Maximum number of messages without an acknowledgement, at most `_MAX_UNACKNOWLEDGED_BYTES` together; at least one."""
+_MAX_UNACKNOWLEDGED_BYTES = 4 << 20
 _COLUMNS: dict[str, tuple[DataType, ...]] = {
     "subject": (StringType(),),
     "payload": (BinaryType(), StringType()),
     "msg_id": (StringType(),),
     "headers": (MapType(StringType(), StringType()), BinaryType()),
 }
-_MSG_ID = b"nats-msg-id"
-_EXPECTED_STREAM = b"nats-expected-stream"
-_VERSION = b"NATS/1.0"
+_MSG_ID_HEADER = b"nats-msg-id"
+_EXPECTED_STREAM_HEADER = b"nats-expected-stream"
+_HEADER_VERSION = b"NATS/1.0"
 _SUBJECT = re.compile(r"[^\s.*>\x00]+(\.[^\s.*>\x00]+)*")
-_PASSING = (429, 503)
+_PASSING_STATUSES = (429, 503)
 """Error codes after which a retry may succeed: too many messages at once, no leader."""
 
 
@@ -182,7 +182,7 @@ def convert_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, write
             fields = _header_fields(headers, place)
             fields = _with_message_id(fields, msg_id, place, f"{write_id}/{number}", (subject, body))
             fields.append((b"Nats-Expected-Stream", options.stream_ref.name.encode()))
-            block = b"%s\r\n%s\r\n" % (_VERSION, b"".join(b"%s: %s\r\n" % item for item in fields))
+            block = b"%s\r\n%s\r\n" % (_HEADER_VERSION, b"".join(b"%s: %s\r\n" % item for item in fields))
             yield OutgoingMessage(place, subject, block, body)
             number += 1
 
@@ -192,9 +192,9 @@ def _with_message_id(
 ) -> list[tuple[bytes, bytes]]:
     """Add *msg_id* to *fields*; without one, keep their own, or add *derived* and a digest of the content."""
     if msg_id is not None:
-        rest = [item for item in fields if item[0].lower() != _MSG_ID]
+        rest = [item for item in fields if item[0].lower() != _MSG_ID_HEADER]
         return [*rest, (b"Nats-Msg-Id", _header_value(msg_id, place))]
-    if any(name.lower() == _MSG_ID for name, _ in fields):
+    if any(name.lower() == _MSG_ID_HEADER for name, _ in fields):
         return fields
     subject, payload = content
     parts = [subject.encode(), *(part for item in fields for part in item), payload]
@@ -208,7 +208,7 @@ def _header_fields(headers: bytes | list[tuple[str, str | None]] | None, place: 
         return []
     if isinstance(headers, bytes):
         version, *lines = headers.removesuffix(b"\r\n\r\n").split(b"\r\n")
-        if not version.startswith(_VERSION) or any(b":" not in line or b"\n" in line for line in lines):
+        if not version.startswith(_HEADER_VERSION) or any(b":" not in line or b"\n" in line for line in lines):
             raise VstreamError(f"{place}: the headers are not a block as streams store it", hint="use a map of strings")
         pairs = [(name, value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
     else:
@@ -217,7 +217,7 @@ def _header_fields(headers: bytes | list[tuple[str, str | None]] | None, place: 
             if not re.fullmatch(r"[!-9;-~]+", name):
                 raise VstreamError(f"{place}: {name!r} is not a valid header name")
             pairs.append((name.encode(), _header_value(value or "", place)))
-    return [item for item in pairs if item[0].lower() != _EXPECTED_STREAM]
+    return [item for item in pairs if item[0].lower() != _EXPECTED_STREAM_HEADER]
 
 
 def _header_value(value: str, place: str) -> bytes:
@@ -242,7 +242,7 @@ def publish_messages(options: WriteOptions, messages: Iterator[OutgoingMessage])
             # Others may go on while one is never acknowledged: attempts are those of the oldest.
             first = next(iter(pending), -1)
             attempts, oldest = (attempts + 1 if first == oldest else 1), first
-            if isinstance(error, NotPermittedError) or attempts >= ATTEMPTS:
+            if isinstance(error, NotPermittedError) or attempts >= MAX_ATTEMPTS:
                 place = f"{pending[first].place}: " if pending else ""
                 raise NotReachableError(
                     f"{place}{len(pending)} rows are not acknowledged by stream `{options.stream_ref.stream}`: "
@@ -264,7 +264,7 @@ def _publish_on_one_connection(
         in_flight = sum(message.size for message in pending.values())
         deadline = time.monotonic() + options.access.timeout
         while True:
-            while len(pending) < _IN_FLIGHT and in_flight < _IN_FLIGHT_BYTES:
+            while len(pending) < _MAX_UNACKNOWLEDGED and in_flight < _MAX_UNACKNOWLEDGED_BYTES:
                 number, message = next(numbered, (-1, None))
                 if message is None:
                     break
@@ -304,7 +304,7 @@ def check_acknowledgement(answer: Message, message: OutgoingMessage, ref: Stream
         raise RetryableError(f"no stream takes `{message.subject}`, or it has no leader")
     document = decode_object(answer.payload, message.subject)
     if (error := api_error(document, message.subject)) is not None:
-        if error.code in _PASSING:
+        if error.code in _PASSING_STATUSES:
             raise RetryableError(error.message)
         raise VstreamError(
             f"{message.place}, on `{message.subject}`: stream `{ref.stream}` did not store it: {error.message}"

@@ -16,7 +16,7 @@ from vstream.errors import VstreamError
 from vstream.topology.naming import PHYSICAL_PREFIX, PUBLISH_PREFIX
 from vstream.value_class import value_class
 
-_ENOUGH = 2
+_MAX_COPIES_COUNTED = 2
 """Copies are counted up to this number: one, or more than one."""
 
 _Ranking = tuple["array[int]", "array[int]"]
@@ -147,7 +147,7 @@ class StreamScan:
             elif requested and hash(row.subject) != requested and not self._is_mapped(row.subject, requested):
                 self._add_altered(number, row, f"with another subject than it was published on: `{row.subject}`")
             if copies[number]:
-                copies[number] = _ENOUGH
+                copies[number] = _MAX_COPIES_COUNTED
                 self._add(self.duplicated, number, row.seq, row.time, "stored again")
                 continue
             copies[number] = 1

@@ -7,7 +7,7 @@ from vstream.capture.verdict.history import Attempts
 from vstream.capture.verdict.verdict import Affected, Example
 from vstream.value_class import value_class
 
-MOST_EXAMPLES = 5
+MAX_EXAMPLES = 5
 
 
 @value_class
@@ -72,7 +72,7 @@ class ExampleCollector:
     @property
     def wants_more(self) -> bool:
         """Whether the next example would be kept."""
-        return len(self.examples) < MOST_EXAMPLES
+        return len(self.examples) < MAX_EXAMPLES
 
     def add(self, example: Example) -> None:
         """Count one, and keep *example* if there is room."""

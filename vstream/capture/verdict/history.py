@@ -15,7 +15,7 @@ from vstream.capture.verdict.verdict import PublishTally
 
 NOTHING = -1
 _DIGEST_BASE = 16
-_MOST_ERRORS = 20
+_MAX_ERRORS = 20
 """Different errors counted per region; the rest is counted together."""
 
 
@@ -111,7 +111,7 @@ class _TallyBuilder:
         self.outcomes[CODES[operation.outcome]] += 1
         self.retried += operation.attempts > 1
         if operation.error is not None:
-            existing = operation.error in self.errors or len(self.errors) < _MOST_ERRORS
+            existing = operation.error in self.errors or len(self.errors) < _MAX_ERRORS
             self.errors[operation.error if existing else "other errors"] += 1
 
     def tally(self) -> PublishTally:

@@ -35,10 +35,10 @@ from vstream.capture.verdict.verdict import (
 from vstream.scenario.model import Expectation
 
 RUN = "the whole run"
-_SECOND = 1_000_000_000
-_LATE = 50_000_000
+_SECOND_NS = 1_000_000_000
+_MAX_LATENESS_NS = 50_000_000
 """Nanoseconds. A recorder whose p99 lateness is higher has not offered the requested load."""
-_MOST_INTERVALS = 1_800
+_MAX_INTERVALS = 1_800
 """Longest timeline: half an hour at one second each."""
 _FAILED = -1
 
@@ -211,16 +211,16 @@ def _choose_intervals(context: CaptureContext) -> Intervals:
     for fault in context.faults:
         starts.append(fault.injected)
         ends.append(end_of_fault(fault) or fault.injected)
-    start = min(starts) - (min(starts) - context.run.start) % _SECOND
+    start = min(starts) - (min(starts) - context.run.start) % _SECOND_NS
     span = max(max(ends) - start, 1)
-    length = _SECOND * -(-span // (_SECOND * _MOST_INTERVALS))
+    length = _SECOND_NS * -(-span // (_SECOND_NS * _MAX_INTERVALS))
     return Intervals(start=start, length=length, count=-(-span // length))
 
 
 def _list_warnings(
     context: CaptureContext, lateness: Distribution | None, samples: Sequence[Sample], streams: Iterable[StreamVerdict]
 ) -> Iterator[str]:
-    if lateness is not None and lateness.p99 > _LATE:
+    if lateness is not None and lateness.p99 > _MAX_LATENESS_NS:
         yield (
             f"the recorder was late: p99 {units.format_nanoseconds(lateness.p99)}, at most {units.format_nanoseconds(lateness.max)}; "
             "this machine was too busy to offer the load evenly"

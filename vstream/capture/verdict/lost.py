@@ -11,7 +11,7 @@ from operator import or_
 
 from vstream.capture.records import CapturedStream, GivenUpStream
 from vstream.capture.verdict.contents import READ_ROLES, Ledger, StreamScan, find_displaced
-from vstream.capture.verdict.context import MOST_EXAMPLES, ExampleFactory
+from vstream.capture.verdict.context import MAX_EXAMPLES, ExampleFactory
 from vstream.capture.verdict.history import NOTHING
 from vstream.capture.verdict.verdict import Affected, ServedVerdict
 
@@ -137,7 +137,7 @@ class Holdings:
     def _make_affected(self, numbers: Sequence[int], scan: StreamScan, describe: Callable[[int], str]) -> Affected:
         """The messages *numbers*, of which the first are described as examples of *scan*."""
         examples = []
-        for number in numbers[:MOST_EXAMPLES]:
+        for number in numbers[:MAX_EXAMPLES]:
             examples.append(self._examples.describe_attempt(number, describe(number), stream=scan.captured.name))
         return Affected(count=len(numbers), examples=tuple(examples))
 

@@ -22,7 +22,7 @@ UNITS = {
 """The other measures are counts."""
 
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
-_MINUTES = 120
+_MINUTES_FROM_SECONDS = 120
 _SECONDS_PER_MINUTE = 60
 _PRECISE_BELOW = 10
 
@@ -37,7 +37,7 @@ def format_nanoseconds(nanoseconds: float) -> str:
     if nanoseconds == inf:
         return "never"
     seconds = nanoseconds / 1_000_000_000
-    if abs(seconds) >= _MINUTES:
+    if abs(seconds) >= _MINUTES_FROM_SECONDS:
         minutes, rest = divmod(round(seconds), _SECONDS_PER_MINUTE)
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     for scale, name in _SCALES:

@@ -26,7 +26,7 @@ from vstream.value_class import value_class
 
 _EFFECT_TIMEOUT = 10.0
 """Seconds within which a signal must take effect. It takes milliseconds."""
-_SILENCE = 0.3
+_SILENCE_SECONDS = 0.3
 """Seconds without an answer, on a port that otherwise answers within a millisecond."""
 
 
@@ -282,7 +282,7 @@ def find_running(target: TargetServers, pids: Mapping[str, int]) -> list[str]:
 
 async def _is_answering(url: str) -> bool:
     try:
-        await monitoring.get(url, "/varz", _SILENCE)
+        await monitoring.get(url, "/varz", _SILENCE_SECONDS)
     except VstreamError:
         return False
     return True

@@ -27,6 +27,7 @@ from vstream.value_class import value_class
 _SIGNAL_TIMEOUT = 0.5
 """Seconds within which a server has handled a signal. It takes a millisecond."""
 _GRACE = 30.0
+"""Seconds."""
 _REOPENED = "File log re-opened"
 
 

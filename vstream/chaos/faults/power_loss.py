@@ -32,8 +32,8 @@ from vstream.scenario import faults
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
-_NS = 1_000_000_000
-_LOSE = 2 * _NS
+_SECOND_NS = 1_000_000_000
+_LOSE_NS = 2 * _SECOND_NS
 
 
 @value_class
@@ -168,8 +168,8 @@ def _list_files(root: Path) -> dict[str, tuple[int, int]]:
 
 
 async def _resolve_power_loss(request: base.FaultRequest) -> base.LastingInjection:
-    nanoseconds = request.spec.options.get("lose", _LOSE)
-    return request.make_lasting(PowerLoss(servers=request.servers_of_targets(), seconds=float(nanoseconds) / _NS))
+    seconds = float(request.spec.options.get("lose", _LOSE_NS)) / _SECOND_NS
+    return request.make_lasting(PowerLoss(servers=request.servers_of_targets(), seconds=seconds))
 
 
 RESOLVERS = {faults.POWER_LOSS: _resolve_power_loss}

@@ -14,8 +14,8 @@ from vstream.scenario import faults
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
-_GRACE = 30.0
-_LAME_DUCK_GRACE = 180.0
+_GRACE_SECONDS = 30.0
+_LAME_DUCK_GRACE_SECONDS = 180.0
 """Seconds: the server's default is to disconnect its clients over two minutes."""
 
 
@@ -31,7 +31,7 @@ class Restart(base.ServerFault):
     async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Send SIGTERM or SIGUSR2 to each running server. Confirmed when no process is left."""
         self.signal(target, signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
-        await self._wait_until_ended(target, _LAME_DUCK_GRACE if self.is_lame_duck else _GRACE)
+        await self._wait_until_ended(target, _LAME_DUCK_GRACE_SECONDS if self.is_lame_duck else _GRACE_SECONDS)
         return f"{base.name_with_verb(self.servers)} gone"
 
     async def heal(self, target: TargetServers, fault_id: str) -> SpawnedServers:
@@ -43,7 +43,7 @@ class Restart(base.ServerFault):
         """
         base.require_awake(target, self.servers)
         self.signal(target, signal.SIGINT)
-        await self._wait_until_ended(target, _GRACE)
+        await self._wait_until_ended(target, _GRACE_SECONDS)
         return base.start_absent_servers(target, self.servers)
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
