@@ -10,6 +10,7 @@ from tests.support.scenario_runs import TOPOLOGY, scenario
 from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
+from vstream.lab.state import lab_directory
 from vstream.plan.live.connections import connect_all, join_connections
 from vstream.runner.environment import change_region, prepare_lab, topology_of
 from vstream.scenario.model import ChangeRegion, RegionCommand
@@ -40,5 +41,26 @@ async def test_a_step_refuses_what_its_command_would_refuse(state: Path) -> None
             await JetStreamAdmin(join_connections(connections)).delete("foo-read-east")
             with pytest.raises(RefusedError, match="the servers differ from the topology already"):
                 await change_region(environment, ChangeRegion(command=RegionCommand.DRAIN, region="west"))
+    finally:
+        await lab.down("rehearsal", purge=True)
+
+
+async def test_a_step_that_fails_halfway_leaves_the_run_with_the_servers_as_they_are(state: Path) -> None:
+    rehearsal = scenario(topology=TOPOLOGY)
+    drain = ChangeRegion(command=RegionCommand.DRAIN, region="west")
+    try:
+        environment = await prepare_lab(rehearsal, topology_of(rehearsal), "rehearsal", lambda _text: None)
+        config = lab_directory("rehearsal").config("east-1")
+        valid = config.read_text()
+        config.write_text(valid + "broken: {\n")
+        changed = await change_region(environment, drain)
+        assert changed.problem is not None
+        assert "refuses the configuration of server `east-1`" in changed.problem
+        # As a command, which has written the file before: the next one goes on from there.
+        assert "drained: central" in changed.environment.edit.text
+        assert not changed.environment.edit.is_changed
+        config.write_text(valid)
+        again = await change_region(changed.environment, drain)
+        assert again.problem is None
     finally:
         await lab.down("rehearsal", purge=True)

@@ -105,8 +105,11 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
     environment = _build_environment(name, edit, templates)
     report("applying the topology")
     planned = await make_server_plan(topology, use_servers(topology, name), templates)
-    applied = None if planned.plan.blocked else await apply_and_replan(planned, ShippingOptions(), allowed=())
-    _require_applied(planned.plan, applied)
+    if planned.plan.blocked:
+        raise _make_blocked_error(planned.plan)
+    applied = await apply_and_replan(planned, ShippingOptions(), allowed=())
+    if (reason := _explain_unfinished(applied)) is not None:
+        raise VstreamError(reason)
     report("probing")
     await _wait_until_probe_passes(environment)
     return environment
@@ -135,15 +138,18 @@ def _choose_backend(name: str) -> Backend:
         ) from None
 
 
-def _require_applied(plan: Plan, applied: AppliedPlan | None) -> None:
-    """Raises VstreamError unless all of *plan* was done; *applied* is None where something is blocked."""
-    if applied is None:
-        first = plan.blocked[0]
-        raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
-    if not applied.is_done:
-        failure = applied.result.failure
-        reason = failure.message if failure is not None else "some changes were not made"
-        raise VstreamError(f"the topology was not applied: {reason}")
+def _make_blocked_error(plan: Plan) -> VstreamError:
+    first = plan.blocked[0]
+    return VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
+
+
+def _explain_unfinished(applied: AppliedPlan) -> str | None:
+    """Why the servers are not as the topology says; None if they are."""
+    if applied.is_done:
+        return None
+    failure = applied.result.failure
+    reason = failure.message if failure is not None else "some changes were not made"
+    return f"the topology was not applied: {reason}"
 
 
 @value_class
@@ -160,7 +166,8 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
     """
     Do what `vstream region drain`, `failover` or `failback` do with `--yes`.
 
-    Raises VstreamError, also for what they would refuse.
+    Raises VstreamError, also for what they would refuse. Once servers may have been changed, what went wrong is the
+    *problem* of the result: the run goes on with what they are now.
     """
     request = region_change.RegionRequest(
         region=action.region,
@@ -175,11 +182,12 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
     if isinstance(result, region_change.MaybeAlive):
         raise VstreamError(f"not proved dead: {'; '.join((*result.report.alive, *result.report.unknown))}")
     assert isinstance(result, region_change.PlannedChange)
-    _require_applied(result.planned.plan, result.applied)
+    if result.applied is None:
+        raise _make_blocked_error(result.planned.plan)
     changed = _build_environment(environment.lab, result.edit.as_written(), environment.templates)
     seen = result.emptiness or Emptiness()
-    problem = "; ".join((*seen.missing, *seen.unknown)) or None
-    return ChangedRegion(environment=changed, losses=result.planned.plan.losses, problem=problem)
+    problems = filter(None, (_explain_unfinished(result.applied), *seen.missing, *seen.unknown))
+    return ChangedRegion(environment=changed, losses=result.planned.plan.losses, problem="; ".join(problems) or None)
 
 
 async def repair_meta(environment: Environment) -> None:
