@@ -106,7 +106,23 @@ class StreamScan:
             reordered=self.reordered.as_affected(),
         )
 
-    def read(self, capture: Capture) -> None:
+    def judge(self, capture: Capture) -> None:
+        """
+        Read the contents, and compare their order with what is known by now.
+
+        Write streams come first: what they hold goes into the ledger, and the order of copies is compared with that.
+        """
+        self._read(capture)
+        if self.is_write:
+            self._enter_in_ledger()
+            self._compare_with_acks()
+        else:
+            self._compare_with_origins()
+        # Only the order checks needed them.
+        self.origins = array("h")
+        self.origin_seqs = array("q")
+
+    def _read(self, capture: Capture) -> None:
         """Read the contents. If reading fails, `error` says why, and what was read so far is kept."""
         if self.error is not None or self.captured.messages is None:
             self.error = self.error or "it was not read"
@@ -197,7 +213,7 @@ class StreamScan:
             yield number
             number = self.copies.find(0, number + 1)
 
-    def enter_in_ledger(self) -> None:
+    def _enter_in_ledger(self) -> None:
         """Enter the messages of a write stream into the ledger: their place, and when they were written."""
         ledger, attempts = self._ledger, self._ledger.attempts
         home = ledger.streams.number(self.captured.name)
@@ -210,7 +226,7 @@ class StreamScan:
             if is_own or ledger.home[number] == NOTHING:
                 ledger.home[number], ledger.home_seq[number], ledger.written[number] = home, seq, time
 
-    def compare_with_acks(self) -> None:
+    def _compare_with_acks(self) -> None:
         """Compare the order of a write stream's messages with the sequences in their acknowledgements."""
         attempts, (places, ranks) = self._ledger.attempts, _make_ranking()
         name = attempts.streams.number(self.captured.name)
@@ -220,7 +236,7 @@ class StreamScan:
                 ranks.append(attempts.acked_seq[number])
         self._add_reordered([(places, ranks)], "not in the order of the acknowledgements")
 
-    def compare_with_origins(self) -> None:
+    def _compare_with_origins(self) -> None:
         """
         Compare the order of each origin's messages with its write stream.
 
@@ -266,11 +282,6 @@ class StreamScan:
                     return False
                 held[written_to] = rank
         return True
-
-    def forget_origins(self) -> None:
-        """Free the data that only the order checks needed."""
-        self.origins = array("h")
-        self.origin_seqs = array("q")
 
     def _add_reordered(self, groups: Iterable[_Ranking], detail: str) -> None:
         for places, ranks in groups:

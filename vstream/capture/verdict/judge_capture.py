@@ -148,13 +148,7 @@ def _judge_stream(
     for captured in (*layout.writes, *layout.copies):
         is_write = captured in layout.writes
         scan = scans[captured.name] = StreamScan(captured, ledger, examples, context, is_write=is_write)
-        scan.read(capture)
-        if scan.is_write:
-            scan.enter_in_ledger()
-            scan.compare_with_acks()
-        else:
-            scan.compare_with_origins()
-        scan.forget_origins()
+        scan.judge(capture)
     holdings = Holdings(scans, ledger, examples, context.manifest.given_up)
     physical = []
     for scan in scans.values():

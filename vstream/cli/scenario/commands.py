@@ -67,22 +67,21 @@ def run_scenario(
     directory = out or Path("captures") / lab
     console.print_note(f"{chosen.name}, seed {chosen.seed}: {view.describe_scenario(chosen)}")
     console.print_note(f"lab {lab}; the capture is {directory}")
-    try:
-        with view.show_run(regions) as on_event:
-            work = capture_scenario(chosen, capture_dir=directory, lab_name=lab, keep_lab=keep_lab, on_event=on_event)
-            capture = run(work, interrupted=None)
-    except typer.Exit:
-        state = f"still runs (`vstream lab down {lab}`)" if keep_lab else "was taken down"
-        console.print_note(
-            f"interrupted: lab {lab} {state}; the capture {directory} is incomplete, its verdict UNKNOWN"
-        )
-        raise
+    state = f"still runs (`vstream lab down {lab}`)" if keep_lab else "was taken down"
+    interrupted = f"interrupted: lab {lab} {state}; the capture {directory} is incomplete, its verdict UNKNOWN"
+    capture = run(_capture(chosen, regions, directory, lab, keep_lab=keep_lab), interrupted=interrupted)
     if not capture.manifest().is_complete:
         console.print_problem(f"The run did not reach its end: {capture.manifest().stopped_by}")
     verdict = judge_capture(capture, chosen.expectations)
     _show(verdict, output, html)
     if code := _exit_code(verdict):
         raise typer.Exit(code)
+
+
+async def _capture(chosen: Scenario, regions: Sequence[str], directory: Path, lab: str, *, keep_lab: bool) -> Capture:
+    """Run the scenario, and show what happens."""
+    with view.show_run(regions) as on_event:
+        return await capture_scenario(chosen, capture_dir=directory, lab_name=lab, keep_lab=keep_lab, on_event=on_event)
 
 
 app.command("explore")(explore.command)
