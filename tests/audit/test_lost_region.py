@@ -191,12 +191,11 @@ def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
     target, scratch = open_with_state(servers, tmp_path)
     session = AuditSession(spark=spark, scratch=scratch, progress=AuditProgress())
     report = audit_target(target, session, target.begin_reading(scratch, HERE))
-    run_round = target.begin_rounds(session)
-    assert run_round().messages == report.messages == 2 * sum(MESSAGES.values())
+    assert target.run_round(session).messages == report.messages == 2 * sum(MESSAGES.values())
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
     lost = [
         finding.count
-        for finding in run_round().findings
+        for finding in target.run_round(session).findings
         if (finding.name, finding.stream) == ("lost-middle", "foo-read-west")
     ]
     assert lost == [1]

@@ -177,6 +177,14 @@ def write_tables(tables: AuditTables, uri: str) -> None:
     _complete_tables(uri, tables.streams)
 
 
+def store_tables(tables: AuditTables, uri: str | None) -> AuditTables:
+    """*tables*, written to *uri* and read back from there; unchanged without one."""
+    if uri is None:
+        return tables
+    write_tables(tables, uri)
+    return read_tables(tables.messages.sparkSession, uri)
+
+
 def _begin_tables(spark: SparkSession, uri: str) -> None:
     """Note that the tables at *uri* are incomplete from now on."""
     _write_state(spark, uri, _STATE_WRITING)

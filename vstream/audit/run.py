@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -84,7 +84,9 @@ def open_rounds(
     with scratch_directory() as scratch:
         messages = target.make_plan(scratch).messages
         with _open_spark(SparkAddress(), messages, progress) as spark:
-            yield target.begin_rounds(AuditSession(spark=spark, scratch=scratch, progress=AuditProgress()))
+            session = AuditSession(spark=spark, scratch=scratch, progress=AuditProgress())
+            # A state keeps all messages. Without one, those of a window are kept, for as long as it runs.
+            yield partial(target.run_round, session) if request.state is not None else target.follow_window(session)
 
 
 @value_class
@@ -162,19 +164,65 @@ class AuditTarget(ABC):
     def read(self, session: AuditSession, begun: BegunReading) -> AuditInput:
         """Read what is left to be read after *begun*."""
 
-    def write_tables(self, spark: Any, tables: audit_tables.AuditTables) -> audit_tables.AuditTables:
-        """*tables*, read back from where the request wants them, if it names a place."""
-        if self.request.tables is None:
-            return tables
-        audit_tables.write_tables(tables, self.request.tables)
-        return audit_tables.read_tables(spark, self.request.tables)
+
+class MessageReader(ABC):
+    """How tasks of Spark read what is planned to be read of servers."""
+
+    is_whole: ClassVar[bool]
+    """Whether all that is planned is read from servers."""
+
+    @abstractmethod
+    def read(self, session: AuditSession, plan: ExtractPlan) -> tuple[audit_tables.AuditTables, KeptMessages | None]:
+        """The messages of *plan*, and what a state keeps of them; None without a state."""
+
+
+@value_class
+class WholeReader(MessageReader):
+    """Reads all messages from servers."""
+
+    tables: str | None
+    """The URI at which they are stored; None for memory."""
+    is_whole = True
+
+    def read(self, session: AuditSession, plan: ExtractPlan) -> tuple[audit_tables.AuditTables, None]:
+        """The messages of *plan*."""
+        return audit_tables.extract_tables(session.spark, plan, session.scratch, self.tables), None
+
+
+@value_class
+class StateReader(MessageReader):
+    """Reads from servers what is new since the last audit with the state in *directory*, of the topology *name*."""
+
+    directory: Path
+    name: str
+    tables: str | None
+    """As `WholeReader.tables`."""
+    is_whole = False
+
+    def read(self, session: AuditSession, plan: ExtractPlan) -> tuple[audit_tables.AuditTables, KeptMessages]:
+        """All messages of the streams of *plan*, those from the state, too."""
+        state = AuditState(session.spark, self.directory, self.name)
+        extraction = read_plan(plan, state)
+        advance = extraction.messages
+        again = f"; read again from the first message: {', '.join(advance.reread)}" if advance.reread else ""
+        right = f"{advance.closed.messages:,} were right before"
+        closed = f"; {right}, and are not judged again" if advance.closed.virtuals else ""
+        session.progress.note(f"{advance.new:,} of {plan.messages:,} messages were read from servers{again}{closed}")
+        arrivals = from_arrow(session.spark, extraction.arrivals, MESSAGES)
+        tables = audit_tables.AuditTables(
+            messages=advance.messages.unionByName(arrivals),
+            streams=make_table(session.spark, extraction.streams, STREAMS),
+        )
+        kept_messages = KeptMessages(state=state, closed=advance.closed, arrivals=arrivals, number=plan.messages)
+        return audit_tables.store_tables(tables, self.tables), kept_messages
 
 
 class TopologyTarget(AuditTarget):
-    """The servers of a topology."""
+    """The servers of a topology, of which the *reader* reads."""
 
-    def __init__(self, request: AuditRequest, servers: AuditedServers) -> None:
+    def __init__(self, request: AuditRequest, servers: AuditedServers, reader: MessageReader) -> None:
         super().__init__(request)
+        self._reader = reader
         self._topology = servers.topology
         self._description = servers.description
         self.endpoints = servers.endpoints
@@ -185,7 +233,7 @@ class TopologyTarget(AuditTarget):
         if not address.is_local:
             return NOT_BEGUN
         plan = self.make_plan(scratch)
-        is_early = self.request.state is None and plan.messages <= MAX_BEFORE_SPARK
+        is_early = self._reader.is_whole and plan.messages <= MAX_BEFORE_SPARK
         return BegunReading(messages=plan.messages, plan=plan, early=EarlyReading(extract, plan) if is_early else None)
 
     def read(self, session: AuditSession, begun: BegunReading) -> AuditInput:
@@ -203,16 +251,23 @@ class TopologyTarget(AuditTarget):
     def _read_once(self, session: AuditSession, begun: BegunReading) -> AuditInput:
         with convert_spark_errors():
             if begun.early is not None:
-                tables = self.write_tables(session.spark, audit_tables.to_spark(session.spark, begun.early.wait()))
+                tables = audit_tables.to_spark(session.spark, begun.early.wait())
+                tables = audit_tables.store_tables(tables, self.request.tables)
                 return AuditInput(tables=tables, context=self._make_context(self.request.since_ns))
-            return self.read_planned(session, self._renew_plan(begun.plan, session.scratch))
+            return self._read_planned(session, self._renew_plan(begun.plan, session.scratch))
 
-    def read_planned(self, session: AuditSession, plan: ExtractPlan) -> AuditInput:
-        """The messages of *plan*, which tasks of Spark read."""
-        tables = audit_tables.extract_tables(session.spark, plan, session.scratch, self.request.tables)
-        return AuditInput(tables=tables, context=self._make_context(self.request.since_ns))
+    def _read_planned(self, session: AuditSession, plan: ExtractPlan) -> AuditInput:
+        tables, kept_messages = self._reader.read(session, plan)
+        context = self._make_context(self.request.since_ns)
+        return AuditInput(tables=tables, context=context, kept_messages=kept_messages)
 
-    def begin_rounds(self, session: AuditSession) -> Callable[[], Report]:
+    def run_round(self, session: AuditSession) -> Report:
+        """Judge all that the servers have now; with a state, what is not closed."""
+        with convert_spark_errors():
+            audit_input = self._read_planned(session, self.make_plan(session.scratch))
+        return judge_input(session, self.request, audit_input)
+
+    def follow_window(self, session: AuditSession) -> Callable[[], Report]:
         """What audits the messages of a window with each call."""
         window_ns = self.request.since_ns or WINDOW_NS
         return Follower(
@@ -252,40 +307,6 @@ class TopologyTarget(AuditTarget):
         )
 
 
-class StateTarget(TopologyTarget):
-    """The servers of a topology, of which only what is new is read, and what the request's state does not prove is judged."""
-
-    def read_planned(self, session: AuditSession, plan: ExtractPlan) -> AuditInput:
-        """All messages of the streams; only what is new since the last audit with the state is read from servers."""
-        assert self.request.state is not None
-        state = AuditState(session.spark, self.request.state, self._topology.name)
-        extraction = read_plan(plan, state)
-        advance = extraction.messages
-        again = f"; read again from the first message: {', '.join(advance.reread)}" if advance.reread else ""
-        right = f"{advance.closed.messages:,} were right before"
-        closed = f"; {right}, and are not judged again" if advance.closed.virtuals else ""
-        session.progress.note(f"{advance.new:,} of {plan.messages:,} messages were read from servers{again}{closed}")
-        arrivals = from_arrow(session.spark, extraction.arrivals, MESSAGES)
-        tables = audit_tables.AuditTables(
-            messages=advance.messages.unionByName(arrivals),
-            streams=make_table(session.spark, extraction.streams, STREAMS),
-        )
-        return AuditInput(
-            tables=self.write_tables(session.spark, tables),
-            context=self._make_context(None),
-            kept_messages=KeptMessages(state=state, closed=advance.closed, arrivals=arrivals, number=plan.messages),
-        )
-
-    def begin_rounds(self, session: AuditSession) -> Callable[[], Report]:
-        """What reads what is new with each call, and judges what is not closed."""
-        return partial(self._run_round, session)
-
-    def _run_round(self, session: AuditSession) -> Report:
-        with convert_spark_errors():
-            audit_input = self.read_planned(session, self.make_plan(session.scratch))
-        return judge_input(session, self.request, audit_input)
-
-
 class CaptureTarget(AuditTarget):
     """The *capture* of a scenario. Raises VstreamError if it cannot be read."""
 
@@ -317,7 +338,8 @@ class CaptureTarget(AuditTarget):
             stretch=next((stream.region for stream in manifest.streams if stream.region not in manifest.regions), None),
         )
         assert begun.early is not None
-        tables = self.write_tables(session.spark, audit_tables.to_spark(session.spark, begun.early.wait()))
+        tables = audit_tables.to_spark(session.spark, begun.early.wait())
+        tables = audit_tables.store_tables(tables, self.request.tables)
         return AuditInput(tables=tables, context=context, journal=make_journal_table(session.spark, self._capture))
 
 
@@ -341,7 +363,7 @@ class TablesTarget(AuditTarget):
         # Files that another audit left beside them are not theirs.
         journal = store.read_earlier("journal", JOURNAL) if context.has_journal else None
         if self.request.tables != self._uri:
-            tables = self.write_tables(session.spark, tables)
+            tables = audit_tables.store_tables(tables, self.request.tables)
         return AuditInput(tables=tables, context=context, journal=journal, reads=self._uri)
 
 
@@ -358,7 +380,10 @@ def open_target(request: AuditRequest, source: AuditSource) -> AuditTarget:
 
 def open_servers(request: AuditRequest, servers: AuditedServers) -> TopologyTarget:
     """How *servers* are audited: with or without a state."""
-    return (TopologyTarget if request.state is None else StateTarget)(request, servers)
+    reader: MessageReader = WholeReader(tables=request.tables)
+    if request.state is not None:
+        reader = StateReader(directory=request.state, name=servers.topology.name, tables=request.tables)
+    return TopologyTarget(request, servers, reader)
 
 
 def audit_target(target: AuditTarget, session: AuditSession, begun: BegunReading) -> Report:
