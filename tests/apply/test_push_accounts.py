@@ -70,7 +70,7 @@ def start_server(directory: Path) -> subprocess.Popen[bytes]:
 async def running(tmp_path: Path) -> AsyncIterator[Running]:
     topology = parse_topology(TOPOLOGY.encode(), "alone.yaml").require()
     ring = Keyring(tmp_path / "keys")
-    ring.create_missing(topology)
+    ring.ensure_keys(topology)
     client, monitor, cluster, gateway = (free_port() for _ in range(4))
     address = ServerAddress(
         server=topology.regions[0].servers[0],
@@ -154,7 +154,7 @@ async def test_tokens_of_another_operator_are_not_loaded(
     monkeypatch.setattr(push_accounts, "_LOADED_TIMEOUT", 1)
     good = running.bundle
     foreign_ring = Keyring(tmp_path / "other")
-    foreign_ring.create_missing(running.topology)
+    foreign_ring.ensure_keys(running.topology)
     trusted = Path(shutil.copytree(running.ring.directory, tmp_path / "trusted"))
     # The same accounts, signed by whom the server does not trust.
     shutil.copy(foreign_ring.directory / "signer.nk", running.ring.directory / "signer.nk")

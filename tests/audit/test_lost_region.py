@@ -31,8 +31,8 @@ from vstream.cli.audit import find_source
 from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError
-from vstream.servers.bundles import build_bundle
-from vstream.servers.find_servers import endpoints_as_user, use_servers
+from vstream.servers.bundles import provide_bundle
+from vstream.servers.find_servers import endpoints_as_user, find_and_trust_servers
 from vstream.topology.accounts import AUDIT_USER
 
 pytestmark = [
@@ -216,8 +216,8 @@ def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(
             TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url), encoding="utf-8"
         )
         topology = options.read_topology_file(tmp_path / "two.yaml").require()
-        audited = use_servers(topology, None)
-        streams = build_bundle(topology, audited, None).streams
+        audited = find_and_trust_servers(topology, None)
+        streams = provide_bundle(topology, audited, None).streams
         messages = extract(
             plan_extraction(streams, endpoints_as_user(topology, audited, AUDIT_USER), tmp_path)
         ).messages

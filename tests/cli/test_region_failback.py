@@ -51,7 +51,7 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
         return as_server_plan(plans.pop(0), TOPOLOGY)
 
     monkeypatch.setattr(
-        region_change, "use_servers", lambda *_: Servers(endpoints={}, lab="lost", description="lab lost")
+        region_change, "find_and_trust_servers", lambda *_: Servers(endpoints={}, lab="lost", description="lab lost")
     )
     monkeypatch.setattr(region_change, "make_server_plan", plan)
     monkeypatch.setattr(region_change, "read_lab_status", lambda *_: stopped)

@@ -27,7 +27,7 @@ from vstream.render.environment import quote, to_json
 from vstream.render.pipeline import render_bundle, render_streams
 from vstream.render.server_view import default_addresses
 from vstream.render.write_bundle import write_bundle
-from vstream.servers.bundles import build_bundle
+from vstream.servers.bundles import provide_bundle
 from vstream.servers.find_servers import Servers
 from vstream.subjects.algebra import matches
 from vstream.subjects.resolve import OutcomeKind, compile_mappings
@@ -62,12 +62,12 @@ def test_two_renders_are_equal_to_the_byte() -> None:
 
 def test_a_bundle_that_is_only_compared_has_all_but_the_files_of_servers() -> None:
     servers = Servers(endpoints={}, lab=None, description="")
-    whole, compared = (build_bundle(topology(), servers, None, with_files=each) for each in (True, False))
+    whole, compared = (provide_bundle(topology(), servers, None, with_files=each) for each in (True, False))
     paths = {artifact.path for artifact in whole.artifacts} - {artifact.path for artifact in compared.artifacts}
     assert {path.partition("/")[0] for path in paths} == {"servers", "contexts"}
     assert replace(compared, artifacts=whole.artifacts) == whole
     # Whoever has templates of his own hears of what is wrong with any of them.
-    assert build_bundle(topology(), servers, TEMPLATES, with_files=False) == build_bundle(
+    assert provide_bundle(topology(), servers, TEMPLATES, with_files=False) == provide_bundle(
         topology(), servers, TEMPLATES
     )
 

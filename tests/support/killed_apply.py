@@ -23,7 +23,7 @@ from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.plan import Plan
 from vstream.render.pipeline import render_bundle
-from vstream.servers.find_servers import use_servers
+from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.server_plan import make_server_plan
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Topology
@@ -113,7 +113,7 @@ async def plan_lab(
     wanted: Topology, name: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> Plan:
     """What is left to do on lab *name*, once its servers say so: with a link cut, they may elect for longer than a plan waits."""
-    servers = use_servers(wanted, name)
+    servers = find_and_trust_servers(wanted, name)
     planned = await ask_until_available(lambda: make_server_plan(wanted, servers, None, adopt=adopt, lost=lost))
     return planned.plan
 
@@ -127,7 +127,7 @@ async def run(
     lost: tuple[str, ...] = (),
 ) -> Plan:
     """One run of `apply`, which dies after a few requests, added to *done*, if that is given. The plan that it had."""
-    servers = use_servers(wanted, name)
+    servers = find_and_trust_servers(wanted, name)
     planned = await make_server_plan(wanted, servers, None, adopt=adopt, lost=lost)
     plan = planned.plan
     assert not plan.blocked, plan.blocked

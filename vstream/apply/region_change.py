@@ -30,7 +30,7 @@ from vstream.plan.plan import AllowOption, Plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.scenario.model import RegionCommand
 from vstream.servers.bundles import render_lab
-from vstream.servers.find_servers import Servers, find_system_endpoints, use_servers
+from vstream.servers.find_servers import Servers, find_and_trust_servers, find_system_endpoints
 from vstream.servers.server_plan import ServerPlan, make_server_plan
 from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
@@ -162,7 +162,7 @@ async def undo_drain(request: RegionRequest, watch: RegionWatch) -> PlannedChang
 
 async def fail_over(request: RegionRequest, watch: RegionWatch) -> MaybeAlive | PlannedChange:
     """Give regions up if everybody else says that they are dead. For the rest see `_plan_and_apply`."""
-    servers = use_servers(request.before.topology, request.lab)
+    servers = find_and_trust_servers(request.before.topology, request.lab)
     report = await _ask_whether_dead(request, servers)
     watch.on_report(servers, report)
     if not _is_accepted(report, request):
@@ -203,7 +203,7 @@ async def _plan_and_apply(
 
 async def _plan(topology: Topology, request: RegionRequest, watch: RegionWatch) -> ServerPlan:
     with watch.show_planning() as show:
-        servers = use_servers(topology, request.lab)
+        servers = find_and_trust_servers(topology, request.lab)
         return await make_server_plan(topology, servers, request.templates, on_progress=show)
 
 
@@ -235,7 +235,7 @@ async def _bring_servers_back(edit: TopologyEdit, request: RegionRequest, watch:
 
     Raises VstreamError where the region's servers do not run, come with streams on their disks, or are not let in.
     """
-    before, servers = request.before, use_servers(request.before.topology, request.lab)
+    before, servers = request.before, find_and_trust_servers(request.before.topology, request.lab)
     if servers.lab is None:
         await _require_servers(request, edit, servers)
         return True

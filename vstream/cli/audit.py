@@ -44,7 +44,7 @@ from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.jetstream.endpoints import check_endpoints
 from vstream.render.pipeline import render_streams
-from vstream.servers.find_servers import endpoints_as_user, use_servers
+from vstream.servers.find_servers import endpoints_as_user, find_and_trust_servers
 from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.units import parse_duration
 
@@ -313,7 +313,7 @@ def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab
     topology = options.read_topology_file(path).require()
     check_no_move(topology)
     names = options.choose_streams(topology, request.streams)
-    servers = use_servers(topology, lab)
+    servers = find_and_trust_servers(topology, lab)
     endpoints = endpoints_as_user(topology, servers, AUDIT_USER)
     check_endpoints(topology, endpoints)
     streams = render_streams(topology, templates)

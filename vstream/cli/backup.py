@@ -16,8 +16,8 @@ from vstream.cli.views import backup as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_steps
-from vstream.servers.bundles import build_bundle
-from vstream.servers.find_servers import use_servers
+from vstream.servers.bundles import provide_bundle
+from vstream.servers.find_servers import find_and_trust_servers
 
 Directory = Annotated[Path, typer.Argument(help="The directory of the backup.", metavar="DIR")]
 
@@ -39,8 +39,8 @@ def take(
     """
     text = options.read_bytes(topology, limit=-1)
     loaded = options.read_topology_file(topology).require()
-    names, servers = options.choose_streams(loaded, stream), use_servers(loaded, lab)
-    streams = [part for part in build_bundle(loaded, servers, None).streams if part.virtual in names]
+    names, servers = options.choose_streams(loaded, stream), find_and_trust_servers(loaded, lab)
+    streams = [part for part in provide_bundle(loaded, servers, None).streams if part.virtual in names]
     request = BackupRequest(topology=loaded, text=text, streams=streams, endpoints=servers.endpoints)
     with show_steps() as show:
         record = run(take_backup(request, BackupDirectory(directory), show))
@@ -76,8 +76,8 @@ def restore(
     record = source.read()
     source.verify(record)
     loaded = options.read_topology_file(topology or directory / "topology.yaml").require()
-    servers = use_servers(loaded, lab)
-    streams = build_bundle(loaded, servers, None).streams
+    servers = find_and_trust_servers(loaded, lab)
+    streams = provide_bundle(loaded, servers, None).streams
     request = RestoreRequest(
         directory=source, record=record, topology=loaded, streams=streams, endpoints=servers.endpoints
     )

@@ -24,7 +24,7 @@ from vstream.plan import consumer_failover
 from vstream.plan.consumer_failover import Position
 from vstream.plan.live.connections import connect_all
 from vstream.render.pipeline import render_bundle
-from vstream.servers.find_servers import use_servers
+from vstream.servers.find_servers import find_and_trust_servers
 from vstream.topology.model import Topology, VirtualStream
 
 app = typer.Typer(
@@ -94,7 +94,7 @@ def sync(
 
     def prepare(newest: Topology) -> _Round:
         keeper = consumer_sync.ConsumerSync(newest, options.choose_streams(newest, streams))
-        endpoints = use_servers(newest, lab).endpoints
+        endpoints = find_and_trust_servers(newest, lab).endpoints
 
         async def sync_once() -> tuple[SyncedConsumer, ...]:
             # Regions come and go: each look connects for itself.
@@ -192,7 +192,7 @@ def _load_position(file: Path, meant: tuple[str, str, str]) -> Position:
 async def _read_position(
     topology: Topology, stream: VirtualStream, durable: str, region: str, lab: str | None
 ) -> Position:
-    async with connect_all(topology, use_servers(topology, lab).endpoints) as connections:
+    async with connect_all(topology, find_and_trust_servers(topology, lab).endpoints) as connections:
         connection = consumer_position.require_connection(connections, region, consumer_position.RECORDED_ONLY)
         return await consumer_position.read_position(connection, topology, stream, region, durable)
 
@@ -200,6 +200,6 @@ async def _read_position(
 async def _fail_over(request: MoveRequest, lab: str | None, *, is_real: bool) -> tuple[ConsumerMove, int | None]:
     """What it takes, and once it is done, how many messages are to be delivered. Changes nothing unless *is_real*."""
     topology = request.topology
-    async with connect_all(topology, use_servers(topology, lab).endpoints) as connections:
+    async with connect_all(topology, find_and_trust_servers(topology, lab).endpoints) as connections:
         move = await consumer_position.plan_move(request, render_bundle(topology), connections)
         return move, await consumer_position.carry_out_move(move, connections) if is_real else None

@@ -17,8 +17,8 @@ from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.health.doctor.examine import Health
 from vstream.health.pipeline import diagnose
-from vstream.servers.bundles import build_bundle
-from vstream.servers.find_servers import use_servers
+from vstream.servers.bundles import provide_bundle
+from vstream.servers.find_servers import find_and_trust_servers
 
 _EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: UNKNOWN}
 
@@ -60,9 +60,9 @@ def command(
         refuse_named(context, "has no effect with --bundle", "output", "files")
         load_late("vstream.cli.doctor_bundle").collect_bundle(loaded, document.text, support, lab, templates, timeout)
         return
-    servers = use_servers(loaded, lab)
+    servers = find_and_trust_servers(loaded, lab)
     config_files = server_configs.read_configs(loaded, servers, files)
-    bundle = build_bundle(loaded, servers, templates)
+    bundle = provide_bundle(loaded, servers, templates)
     with progress_bar() as progress:
         progress.add_task(f"asking {servers.description}", total=None)
         diagnosis = run(diagnose(loaded, servers.endpoints, bundle, config_files, timeout=timeout))

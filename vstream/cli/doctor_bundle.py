@@ -22,8 +22,8 @@ from vstream.health.redact import find_secrets, redact
 from vstream.jetstream.monitoring import read_raw_answers
 from vstream.lab.state import lab_directory
 from vstream.plan import saved
-from vstream.servers.bundles import build_bundle
-from vstream.servers.find_servers import Servers, use_servers
+from vstream.servers.bundles import provide_bundle
+from vstream.servers.find_servers import Servers, find_and_trust_servers
 from vstream.servers.server_plan import make_server_plan
 from vstream.topology.model import Topology
 
@@ -76,7 +76,7 @@ def _gather(
         add(f"{name}.json", lambda: {f"{name}.json": format_json(name, make()) + "\n"})
 
     try:
-        servers = use_servers(topology, lab)
+        servers = find_and_trust_servers(topology, lab)
     except VstreamError as error:
         problems["servers"] = error.message
     if servers.lab is not None:
@@ -84,7 +84,7 @@ def _gather(
         secret_texts = [path.read_text(encoding="utf-8") for path in sorted(conf.glob("**/*password*.cfg"))]
     add(
         "rendered",
-        lambda: {f"rendered/{part.path}": part.text for part in build_bundle(topology, servers, templates).artifacts},
+        lambda: {f"rendered/{part.path}": part.text for part in provide_bundle(topology, servers, templates).artifacts},
     )
     if "servers" not in problems:
         add_json("status", lambda: run(make_status_source(topology, servers, templates).read(timeout)).as_dict())
@@ -100,7 +100,7 @@ def _gather(
 
 
 async def _run_doctor(topology: Topology, servers: Servers, templates: Path | None, timeout: float) -> dict[str, Any]:
-    expected = build_bundle(topology, servers, templates)
+    expected = provide_bundle(topology, servers, templates)
     return (await diagnose(topology, servers.endpoints, expected, {}, timeout=timeout)).as_dict()
 
 

@@ -28,7 +28,7 @@ from vstream.health.pipeline import StatusSource, make_status_source
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.state import lab_directory
 from vstream.runner.events import ScenarioProgress, read_progress
-from vstream.servers.find_servers import use_servers
+from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 
@@ -67,10 +67,10 @@ def command(
     set_log(log_format, is_quiet=is_quiet)
 
     def make_source(newest: Topology) -> StatusSource:
-        return make_status_source(newest, use_servers(newest, lab), templates)
+        return make_status_source(newest, find_and_trust_servers(newest, lab), templates)
 
     def find_both(newest: Topology) -> tuple[StatusSource, Refresher]:
-        servers = use_servers(newest, lab)
+        servers = find_and_trust_servers(newest, lab)
         return make_status_source(newest, servers, templates), Refresher(newest, make_target(newest, servers))
 
     def serve(latest: Callable[[], StatusSource]) -> Coroutine[Any, Any, None]:

@@ -36,7 +36,7 @@ def create(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.L
     Examples: `vstream keys create`, `VSTREAM_KEYS=/safe/keys vstream keys create acme.yaml`
     """
     loaded, ring = _load(topology, lab)
-    new = ring.create_missing(loaded)
+    new = ring.ensure_keys(loaded)
     print_note(f"{ring.directory}: {len(new)} new keys" if new else f"{ring.directory}: all keys exist")
 
 

@@ -16,7 +16,7 @@ from vstream.cli.views import trace as view
 from vstream.cli.views.json_output import print_json
 from vstream.lint.publishing_client import find_client
 from vstream.probe.trace import expect_publish, trace_publish
-from vstream.servers.find_servers import use_servers
+from vstream.servers.find_servers import find_and_trust_servers
 from vstream.topology.physical import client_account
 
 
@@ -35,7 +35,7 @@ def print_trace(
     workspace = read_workspace(files)
     loaded = workspace.topology or options.read_topology_file(Path(files[0])).require()
     names = options.choose_regions(loaded, regions)
-    servers = use_servers(loaded, lab)
+    servers = find_and_trust_servers(loaded, lab)
     expected = []
     for name in names:
         account = client_account(loaded, name) if loaded.has_accounts else None

@@ -19,7 +19,7 @@ from vstream.formatting import format_count
 from vstream.health.doctor.examine import doctor_findings_as_dicts
 from vstream.health.drift import DriftReport, find_drift
 from vstream.plan import saved
-from vstream.servers.find_servers import use_servers
+from vstream.servers.find_servers import find_and_trust_servers
 from vstream.topology.model import Topology
 
 
@@ -34,7 +34,7 @@ def check_drift(
     servers have loaded. *timeout*: seconds for each server. *files*: a directory with configuration files. Exits with
     3 if no difference was found but not everything could be compared. Raises VstreamError.
     """
-    servers = use_servers(topology, lab)
+    servers = find_and_trust_servers(topology, lab)
     config_files = server_configs.read_configs(topology, servers, files)
     with show_steps() as show:
         drift = run(find_drift(topology, servers, templates, config_files, timeout=timeout, on_progress=show))

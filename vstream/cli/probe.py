@@ -23,7 +23,7 @@ from vstream.health.live.beacons import list_streams_with_beacons, publish_beaco
 from vstream.health.snapshot import BeaconSighting
 from vstream.plan.live.connections import connect_all, join_connections
 from vstream.probe.pipeline import ProbeOptions, probe_each_server, probe_regions
-from vstream.servers.find_servers import Servers, endpoints_as_user, use_servers
+from vstream.servers.find_servers import Servers, endpoints_as_user, find_and_trust_servers
 from vstream.topology.accounts import PROBE_USER
 from vstream.topology.model import Topology
 
@@ -87,7 +87,7 @@ def command(
     streams, regions = options.choose_streams(loaded, stream), options.choose_regions(loaded, region)
     if not any(set(regions) & set(virtual.regions) for virtual in loaded.streams if virtual.name in streams):
         raise typer.BadParameter("no chosen stream is in any of these regions", param_hint="--region")
-    servers = use_servers(loaded, lab)
+    servers = find_and_trust_servers(loaded, lab)
     endpoints = endpoints_as_user(loaded, servers, PROBE_USER)
     with progress_bar() as progress:
         task = progress.add_task("probing", total=None)
@@ -126,7 +126,7 @@ def send_beacons(file: Path, lab: str | None, *, every: float | None, is_json: b
         if not list_streams_with_beacons(newest):
             hint = "give one a subject for them: `canary: foo._canary.*` in the topology"
             raise VstreamError("no stream takes beacons", hint=hint)
-        return partial(_send_once, newest, use_servers(newest, lab), is_json)
+        return partial(_send_once, newest, find_and_trust_servers(newest, lab), is_json)
 
     followed = options.FollowedTopology(file, prepare)
     if not run(followed.latest()() if every is None else _repeat(followed.latest, every)):

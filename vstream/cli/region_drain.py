@@ -18,7 +18,7 @@ from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
 from vstream.health.live.drain import Emptiness, wait_until_server_empty
-from vstream.servers.find_servers import use_servers
+from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.server_plan import ServerPlan
 from vstream.servers.target_servers import make_target
 
@@ -74,7 +74,7 @@ def command(
         raise UnknownNameError(f"there is no region or server `{target}`", hint=f"there are {', '.join(names)}")
     options.refuse_options("has no effect for a server", {"--to": to, "--undo": is_undone})
     within = gate_timeout if yes else LOOK_TIMEOUT
-    servers = use_servers(current, lab)
+    servers = find_and_trust_servers(current, lab)
     reached = make_target(current, servers)
     seen = run(wait_until_server_empty(current, reached, target, within=within, moves_leaders=yes))
     _end(target, seen, None, is_json=is_json, is_done=yes, servers=[target])

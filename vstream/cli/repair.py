@@ -20,7 +20,7 @@ from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.health.live.refresh_watch import Refresher, watch_and_refresh
 from vstream.health.live.rescue import MetaGroup, choose_rescuable_groups, rescue_groups
 from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairRequest, check_and_repair, choose_repairs
-from vstream.servers.find_servers import Servers, use_servers
+from vstream.servers.find_servers import Servers, find_and_trust_servers
 from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 
@@ -53,7 +53,7 @@ def repair_messages(
     loaded = options.read_topology_file(topology).require()
     streams = frozenset(options.choose_streams(loaded, stream))
     kinds = choose_repairs(loaded, kind or [])
-    servers = use_servers(loaded, lab)
+    servers = find_and_trust_servers(loaded, lab)
     request = RepairRequest(
         topology=loaded,
         target=make_target(loaded, servers),
@@ -105,11 +105,11 @@ def repair_sources(
     if is_watching:
         show = view.RefreshPrinter(is_json=output == "json").show
         followed = options.FollowedTopology(
-            topology, lambda newest: Refresher(newest, make_target(newest, use_servers(newest, lab)))
+            topology, lambda newest: Refresher(newest, make_target(newest, find_and_trust_servers(newest, lab)))
         )
         run(watch_and_refresh(followed.latest, every=every, on_look=show))
     loaded = options.read_topology_file(topology).require()
-    target = make_target(loaded, use_servers(loaded, lab))
+    target = make_target(loaded, find_and_trust_servers(loaded, lab))
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
         mode = RefreshMode.MEASURE if wait_only else RefreshMode.ALL
@@ -142,7 +142,7 @@ def repair_meta(
     Examples: `vstream repair meta`, `vstream repair meta acme.yaml --yes`
     """
     loaded = options.read_topology_file(topology).require()
-    servers = use_servers(loaded, lab)
+    servers = find_and_trust_servers(loaded, lab)
     is_json = output == "json"
 
     def show(groups: Sequence[MetaGroup]) -> None:

@@ -16,7 +16,7 @@ from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.progress import progress_bar, show_steps
 from vstream.plan.plan import Delete, Plan
-from vstream.servers.find_servers import use_servers
+from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.server_plan import ServerPlan, make_server_plan
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Topology
@@ -40,7 +40,7 @@ async def plan_with_progress(
     with_files: bool = True,
 ) -> ServerPlan:
     """`make_server_plan` of the lab *lab_name*, or of the servers that *topology* means. Raises VstreamError."""
-    servers = use_servers(topology, lab_name)
+    servers = find_and_trust_servers(topology, lab_name)
     with show_steps() as show:
         return await make_server_plan(
             topology, servers, templates, adopt=adopt, lost=lost, with_files=with_files, on_progress=show

@@ -23,7 +23,7 @@ from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import NotReachableError
 from vstream.health.pipeline import StatusSource, make_status_source
 from vstream.health.status import Status, StatusVerdict
-from vstream.servers.find_servers import use_servers
+from vstream.servers.find_servers import find_and_trust_servers
 
 _EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.UNKNOWN: UNKNOWN}
 
@@ -76,7 +76,7 @@ def command(
     else:
         refuse_named(context, "needs --serve", "listen", "has_browser", "log_format", "is_quiet")
     followed = options.FollowedTopology(
-        topology, lambda newest: make_status_source(newest, use_servers(newest, lab), templates)
+        topology, lambda newest: make_status_source(newest, find_and_trust_servers(newest, lab), templates)
     )
     if is_served:
         exporter = load_late("vstream.cli.export")

@@ -12,7 +12,7 @@ from vstream.health.doctor.examine import Diagnosis, examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.status import Status
 from vstream.render.pipeline import render_loaded
-from vstream.servers.bundles import build_bundle, provide_signer
+from vstream.servers.bundles import provide_bundle, provide_signer
 from vstream.servers.find_servers import Servers
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology
@@ -40,7 +40,7 @@ def make_status_source(topology: Topology, servers: Servers, templates: Path | N
         if templates is None:
             bundle = render_loaded(topology, provide_signer(topology, servers.lab) if topology.has_accounts else None)
         else:
-            bundle = build_bundle(topology, servers, templates)
+            bundle = provide_bundle(topology, servers, templates)
     except InvalidInputError:
         raise
     except VstreamError as error:

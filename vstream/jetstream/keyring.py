@@ -71,9 +71,9 @@ class Keyring:
         """The names of the keys that *topology* needs and that do not exist yet."""
         return tuple(name for name in keys_of(topology) if not self._key_path(name).is_file())
 
-    def create_missing(self, topology: Topology) -> tuple[str, ...]:
+    def ensure_keys(self, topology: Topology) -> tuple[str, ...]:
         """
-        Create the keys that *topology* needs and that are missing, with the users' credentials.
+        Create the keys that *topology* needs and that are missing, and sign credentials that are missing or outdated.
 
         Returns the names of the new keys; existing ones stay as they are. Raises VstreamError if the directory cannot
         be written.

@@ -46,5 +46,5 @@ def provide_keyring(name: str, topology: Topology) -> Keyring | None:
         keys.copy_certificates(topology, default_key_directory(topology.name))
     if not topology.security.has_keys:
         return None
-    keys.create_missing(topology)
+    keys.ensure_keys(topology)
     return keys

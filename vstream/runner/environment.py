@@ -28,8 +28,8 @@ from vstream.plan.topology_edit import TopologyEdit
 from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import CheckStatus
 from vstream.scenario.model import ChangeRegion, Scenario
-from vstream.servers.bundles import build_bundle, render_lab
-from vstream.servers.find_servers import use_servers
+from vstream.servers.bundles import provide_bundle, render_lab
+from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.server_plan import make_server_plan
 from vstream.servers.target_servers import use_lab_target_of
 from vstream.topology import physical
@@ -104,7 +104,7 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
     edit = TopologyEdit(file=scenario.topology_file, text=text, original=text, topology=topology)
     environment = _build_environment(name, edit, templates)
     report("applying the topology")
-    planned = await make_server_plan(topology, use_servers(topology, name), templates)
+    planned = await make_server_plan(topology, find_and_trust_servers(topology, name), templates)
     if planned.plan.blocked:
         raise _make_blocked_error(planned.plan)
     applied = await apply_and_replan(planned, ShippingOptions(), allowed=())
@@ -116,11 +116,11 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
 
 
 def _build_environment(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
-    servers = use_servers(edit.topology, name)
+    servers = find_and_trust_servers(edit.topology, name)
     return Environment(
         lab=name,
         topology=edit.topology,
-        bundle=build_bundle(edit.topology, servers, templates),
+        bundle=provide_bundle(edit.topology, servers, templates),
         endpoints=servers.endpoints,
         logs=lab_directory(name).log,
         clients=list_client_endpoints(name),
@@ -195,7 +195,7 @@ async def repair_meta(environment: Environment) -> None:
     topology = environment.topology
     deadline = time.monotonic() + _WORKS
     while True:
-        groups = await rescue_groups(topology, use_servers(topology, environment.lab), is_approved=True)
+        groups = await rescue_groups(topology, find_and_trust_servers(topology, environment.lab), is_approved=True)
         if choose_rescuable_groups(groups):
             return
         if time.monotonic() > deadline:

@@ -36,9 +36,11 @@ def provide_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
     return ring
 
 
-def build_bundle(topology: Topology, servers: Servers, templates: Path | None, *, with_files: bool = True) -> Bundle:
+def provide_bundle(topology: Topology, servers: Servers, templates: Path | None, *, with_files: bool = True) -> Bundle:
     """
-    The bundle of *topology* as *servers* need it: those of a lab have addresses of their own, and get keys that they lack.
+    The bundle of *topology* as *servers* need it: those of a lab have addresses of their own.
+
+    It is signed with their keys; a lab gets those that it lacks, on its disk.
 
     Without *with_files* it lacks the files of servers, if they are of vstream's own templates: enough to compare the rest.
     """

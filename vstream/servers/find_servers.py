@@ -37,8 +37,8 @@ class Servers:
         return f"{topology.name} on {self.description}"
 
 
-def use_servers(topology: Topology, lab_name: str | None) -> Servers:
-    """What `find_servers` finds; monitoring requests to these servers trust their authorities from now on."""
+def find_and_trust_servers(topology: Topology, lab_name: str | None) -> Servers:
+    """What `find_servers` finds; monitoring requests of the process to these servers trust their authorities from now on."""
     servers = find_servers(topology, lab_name)
     for endpoint in (*servers.endpoints.values(), *servers.lost.values()):
         monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import Plan
-from vstream.servers.bundles import build_bundle
+from vstream.servers.bundles import provide_bundle
 from vstream.servers.find_servers import Servers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
@@ -39,7 +39,7 @@ async def make_server_plan(
     """
     request = PlanRequest(
         topology=topology,
-        bundle=build_bundle(topology, servers, templates, with_files=with_files),
+        bundle=provide_bundle(topology, servers, templates, with_files=with_files),
         endpoints={**servers.endpoints, **servers.lost},
         leaving=servers.leaving,
         adopt=adopt,

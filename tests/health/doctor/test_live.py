@@ -27,7 +27,7 @@ from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_endpoints
-from vstream.servers.find_servers import use_servers
+from vstream.servers.find_servers import find_and_trust_servers
 
 KEPT = 40
 """Seconds that a write stream keeps messages which no other region can take."""
@@ -38,7 +38,10 @@ pytestmark = pytest.mark.lab
 async def look(world: World) -> Diagnosis:
     facts = await collect_snapshot(topology(), list_endpoints(LAB), timeout=15, is_deep=True)
     return examine(
-        topology(), world.bundle, facts, server_configs.read_configs(topology(), use_servers(topology(), LAB), None)
+        topology(),
+        world.bundle,
+        facts,
+        server_configs.read_configs(topology(), find_and_trust_servers(topology(), LAB), None),
     )
 
 

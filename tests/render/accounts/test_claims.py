@@ -66,7 +66,7 @@ def decode_claims(text: str) -> dict[str, Any]:
 @pytest.fixture
 def ring(tmp_path: Path) -> Keyring:
     keyring = Keyring(tmp_path / "keys")
-    assert len(keyring.create_missing(topology())) == 2 + 2 + 7 + 5
+    assert len(keyring.ensure_keys(topology())) == 2 + 2 + 7 + 5
     return keyring
 
 
@@ -139,7 +139,7 @@ def of_profile(routing: str) -> str:
 @pytest.mark.parametrize("routing", ["accounts", "mapped", "regional", "domains"])
 def test_a_bundle_holds_tokens_of_accounts_and_nothing_that_logs_in_or_signs(routing: str, tmp_path: Path) -> None:
     ring = Keyring(tmp_path / "keys")
-    ring.create_missing(topology(of_profile(routing)))
+    ring.ensure_keys(topology(of_profile(routing)))
     files = [path for path in ring.directory.iterdir() if path.suffix]
     words = {word for path in files for word in path.read_text().split()}
     secrets = {word for word in words if word.startswith(("SO", "SA", "SU", "eyJ"))}
@@ -185,7 +185,7 @@ def test_a_token_that_cannot_be_pushed_is_refused() -> None:
 
 def test_the_same_keys_give_the_same_bytes_and_other_keys_others(ring: Keyring, tmp_path: Path) -> None:
     other_ring = Keyring(tmp_path / "other")
-    other_ring.create_missing(topology())
+    other_ring.ensure_keys(topology())
     text = render_text(ring=ring).text("operator.cfg")
     assert text == render_text(ring=Keyring(ring.directory)).text("operator.cfg")
     assert text != render_text(ring=other_ring).text("operator.cfg")
@@ -208,7 +208,7 @@ def test_users_are_signed_by_their_role_and_say_nothing_of_what_they_may_do(ring
 
 def test_keys_are_made_once_and_nobody_else_can_read_them(ring: Keyring) -> None:
     before = {path.name: path.read_bytes() for path in ring.directory.iterdir()}
-    assert ring.create_missing(topology()) == ()
+    assert ring.ensure_keys(topology()) == ()
     assert {path.name: path.read_bytes() for path in ring.directory.iterdir()} == before
     assert ring.directory.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in ring.directory.iterdir()} == {0o600}
@@ -220,7 +220,7 @@ def test_keys_are_made_once_and_nobody_else_can_read_them(ring: Keyring) -> None
 def test_a_key_of_a_user_that_others_can_read_is_no_error_of_a_template(tmp_path: Path) -> None:
     by_key = TOPOLOGY.replace("mode: operator", "mode: nkeys")
     ring = Keyring(tmp_path / "keys")
-    ring.create_missing(topology(by_key))
+    ring.ensure_keys(topology(by_key))
     render_text(by_key, ring)
     (ring.directory / "user-app.nk").chmod(0o644)
     with pytest.raises(VstreamError, match=r"^others can read the key") as raised:
@@ -248,7 +248,7 @@ def test_a_rotation_that_was_cut_off_is_finished(ring: Keyring) -> None:
     before = ring.credentials_path("app").read_text()
     ring.rotate(topology(), "app")
     ring.credentials_path("app").write_text(before)
-    ring.create_missing(topology())
+    ring.ensure_keys(topology())
     token = ring.credentials_path("app").read_text().splitlines()[1]
     assert jwt.decode(token)["iss"] == ring.public_key("role-app")
 

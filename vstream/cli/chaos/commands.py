@@ -27,7 +27,7 @@ from vstream.errors import UnknownNameError
 from vstream.lab.state import lab_directory
 from vstream.scenario.faults import FAULTS, USAGE, Aim, FaultOption, FaultSpec, FaultType, OptionType, Takes
 from vstream.servers import target_servers
-from vstream.servers.find_servers import use_servers
+from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.target_servers import TargetServers, make_target
 from vstream.topology import units
 from vstream.value_class import value_class
@@ -106,7 +106,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     if hold is None and not spec.type.can_hold:
         hold = _HEAL_AT_ONCE
     topology = options.read_topology_file(settings.topology).require()
-    target = make_target(topology, use_servers(topology, settings.lab), settings.system_context)
+    target = make_target(topology, find_and_trust_servers(topology, settings.lab), settings.system_context)
     if not spec.type.works_outside_labs:
         target.require_lab()  # before anything is asked of servers that are not one
     injection = run(faults.resolve(spec, target, topology, needs_successor=not settings.force))
