@@ -17,13 +17,26 @@ from vstream.diagnostics import Severity
 from vstream.lint.engine import lint
 from vstream.lint.gather import Source
 from vstream.lint.parse_topology import parse_topology
+from vstream.subjects import algebra
 from vstream.topology import profiles
 from vstream.topology.document import json_schema
-from vstream.topology.model import Routing, Security
+from vstream.topology.model import Routing, Security, Topology
+from vstream.topology.naming import ACCOUNT_API_PREFIX
 from vstream.topology.profiles import PROFILES, profile_named
 from vstream.topology.profiles.profile import Profile
+from vstream.topology.stream_config import SOURCE_API_PREFIX
 
 DECLARED = sorted(name for name in Profile.__annotations__ if not hasattr(Profile, name))
+
+
+def write_starter(profile: Profile) -> bytes:
+    return STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ").encode()
+
+
+def make_starter(profile: Profile) -> Topology:
+    loaded = parse_topology(write_starter(profile), "topology.yaml")
+    assert loaded.diagnostics == ()
+    return loaded.require()
 
 
 def test_every_routing_has_a_profile() -> None:
@@ -36,7 +49,10 @@ def test_every_routing_has_a_profile() -> None:
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.routing.value)
 class TestEveryProfile:
     def test_says_what_has_no_default(self, profile: Profile) -> None:
-        assert [name for name in DECLARED if not hasattr(profile, name)] == []
+        """What a profile inherits from another one, such as the manual, is silently wrong."""
+        partial = [base for base in type(profile).__mro__[1:] if "routing" not in vars(base)]
+        attributes = {name for base in (type(profile), *partial) for name in vars(base)}
+        assert [name for name in DECLARED if name not in attributes] == [], "say it in the class of the profile"
 
     def test_every_profile_is_in_the_module_of_its_name(self, profile: Profile) -> None:
         assert inspect.getmodule(type(profile)).__name__ == f"vstream.topology.profiles.{profile.routing.value}"  # type: ignore[union-attr]
@@ -45,20 +61,41 @@ class TestEveryProfile:
         assert profile_named(profile.routing.value) is profile
 
     def test_has_a_starter_that_is_valid(self, profile: Profile) -> None:
-        text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
-        loaded = parse_topology(text.encode(), "topology.yaml")
-        assert loaded.diagnostics == ()
-        assert loaded.topology is not None
-        assert loaded.topology.routing is profile.routing
+        assert make_starter(profile).routing is profile.routing
 
     def test_knows_which_subjects_its_rules_rename(self, profile: Profile) -> None:
         """The subject `""` is what nobody asked for."""
-        text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
-        topology = parse_topology(text.encode(), "topology.yaml").require()
+        topology = make_starter(profile)
         (stream, *_), region = topology.streams, topology.regions[0].name
         subject = stream.subjects[0].replace(">", "a").replace("*", "a")
         mapped = [profile.maps(topology, region, asked) for asked in (subject, f"_vs.{subject}", "", "$JS.API.INFO")]
         assert mapped == [True, False, False, profile.has_hidden_accounts]
+
+    def test_regions_have_clients_of_their_own_only_where_it_says_so(self, profile: Profile) -> None:
+        topology = make_starter(profile)
+        west, east = topology.regions[0].name, topology.regions[-1].name
+        accounts = {profile.client_account(topology, region.name) for region in topology.regions}
+        is_told_apart = accounts != {profile.client_account(topology, None)}
+        assert is_told_apart is profile.has_region_accounts, "`has_region_accounts` and `client_account` disagree"
+        assert (profile.user_name("app", west) != profile.user_name("app", east)) is is_told_apart, (
+            "servers refuse one user in two accounts: say with `user_name` how each is called"
+        )
+        assert set(profile.inner_passwords(topology)) == (accounts if is_told_apart else set()), (
+            "say with `inner_passwords` which file has the passwords of each account"
+        )
+
+    def test_nobody_else_may_ask_for_what_accounts_import_for_vstream_and_for_sources(self, profile: Profile) -> None:
+        imported = [
+            entry.to or entry.subject
+            for account in profile.accounts(make_starter(profile))
+            if account.users
+            for entry in account.imports
+        ]
+        inner = [subject for subject in imported if subject.startswith((ACCOUNT_API_PREFIX, SOURCE_API_PREFIX))]
+        open_to_all = [
+            subject for subject in inner if not any(algebra.is_subset(subject, denied) for denied in profile.denied)
+        ]
+        assert open_to_all == [], "name them in `denied`"
 
     def test_the_language_has_its_word_and_editors_are_told(self, profile: Profile) -> None:
         properties = json_schema()["properties"]
@@ -68,8 +105,7 @@ class TestEveryProfile:
         )
 
     def test_accounts_are_written_unless_streams_are_in_the_account_of_clients(self, profile: Profile) -> None:
-        text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
-        topology = parse_topology(text.encode(), "topology.yaml").require()
+        topology = make_starter(profile)
         assert topology.has_accounts is not profile.has_physical_names, "look at `Topology.has_accounts`"
 
     def test_every_profile_is_described(self, profile: Profile) -> None:
@@ -83,6 +119,14 @@ class TestEveryProfile:
         routing_line = f"routing: {profile.routing.value}"
         has_golden = any(routing_line in path.read_text(encoding="utf-8") for path in topologies)
         assert profile.has_physical_names or has_golden, "add a topology to tests/golden"
+
+    def test_is_tried_on_servers(self, profile: Profile) -> None:
+        routing_line = f"routing: {profile.routing.value}"
+        files = (ROOT / "tests").rglob("test_*live.py")
+        is_tried = any(routing_line in file.read_text(encoding="utf-8") for file in files)
+        assert profile.has_physical_names or is_tried, (
+            f"write tests/render/accounts/test_{profile.routing.value}_live.py"
+        )
 
 
 ASK_FOR_ONE = {
@@ -150,8 +194,7 @@ def test_what_a_valid_topology_renders_to_has_no_mistakes(routing: Routing, secu
 @pytest.mark.parametrize("routing", Routing, ids=lambda routing: routing.value)
 def test_starters_have_no_mistakes(routing: Routing) -> None:
     profile = PROFILES[routing]
-    text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
-    report = lint([Source(name="acme.yaml", content=text.encode())], surroundings({}))
+    report = lint([Source(name="acme.yaml", content=write_starter(profile))], surroundings({}))
     assert [finding for finding in report.diagnostics if finding.severity is not Severity.NOTE] == []
 
 

@@ -26,6 +26,8 @@ class DomainsProfile(shared.WriteBesideReadProfile):
     """See the module."""
 
     routing = Routing.DOMAINS
+    since = None
+    operator_since = None
     publish_us = 8.0
     has_domains = True
     denied = ("$JS.*.API.>",)  # The API of another domain. That of their own clients reach without naming it.

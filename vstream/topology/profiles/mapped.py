@@ -55,6 +55,8 @@ class MappedProfile(Profile):
     """See the module."""
 
     routing = Routing.MAPPED
+    since = None
+    operator_since = None
     publish_us = 7.0
     rule_us = 0.053  # every publish is compared with all of them
     has_physical_names = True

@@ -61,13 +61,13 @@ class Profile(ABC):
 
     rules_lead_to: ClassVar[str]
     """What the destinations of its mapping rules begin with."""
-    since: ClassVar[tuple[int, int] | None] = None
+    since: ClassVar[tuple[int, int] | None]
     """
     The oldest server version that takes its accounts, None for every supported one.
 
     2.10 refuses two imports of one subject from different accounts, which flow control needs.
     """
-    operator_since: ClassVar[tuple[int, int] | None] = None
+    operator_since: ClassVar[tuple[int, int] | None]
     """The same in operator mode."""
     summary: ClassVar[str]
     """What it is: in the JSON Schema, below `routing`."""
