@@ -101,7 +101,7 @@ def test_what_is_measured_each_time_may_be_another() -> None:
     for change in plan.changes:
         changes.append(replace(change, messages=7, consumers=7) if isinstance(change, Delete) else change)
     assert changes != [*plan.changes]
-    saved.require_same(replace(plan, changes=tuple(changes), asked="east"), read_back(plan))
+    saved.require_same(replace(plan, changes=tuple(changes), answering_region="east"), read_back(plan))
 
 
 def test_a_plan_against_other_servers_is_stale() -> None:

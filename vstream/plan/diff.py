@@ -68,7 +68,7 @@ def diff(topology: Topology, bundle: Bundle, observed: Observed, *, adopt: froze
             topology=topology.name,
             observed=Fingerprint(partial(_compute_digest, context, ())),
             blocked=blocked,
-            owned=len(context.owned),
+            owned_count=len(context.owned),
         )
     outcomes = [outcome for stream in bundle.streams for outcome in _compare_stream(stream, context)]
     for transition in _TRANSITIONS:
@@ -95,7 +95,7 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
         gates=gates,
         resumed=tuple(gate for gate in list_interrupted_gates(changes, context) if gate not in gates),
         notes=tuple(outcome for outcome in outcomes if isinstance(outcome, Note)),
-        owned=len(context.owned),
+        owned_count=len(context.owned),
         rule_count=context.rule_count,
     )
 

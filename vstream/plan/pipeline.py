@@ -6,7 +6,7 @@ The commands and a scenario's lab all use this, so that none of them leaves a pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from vstream.errors import NotReachableError, RefusedError, VstreamError
@@ -58,20 +58,26 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
     async with connect_all(topology, request.endpoints, on_open=report) as connections:
         connection = join_connections(connections)
         on_progress("reading streams, consumers and loaded rules")
-        observed = await observe(topology, connections, request.endpoints)
+        observed = replace(await observe(topology, connections, request.endpoints), leaving=request.leaving)
         await require_silent_and_unused(topology, lost, request.endpoints, observed)
         losses = await measure_losses(topology, lost, observed, connection)
-        unreachable = []
-        for region, failure in connections.items():
-            if isinstance(failure, NotReachableError) and region not in lost:
-                unreachable.append(UnreachableRegion(region=region, reason=failure.message))
-    plan = diff(topology, bundle, replace(observed, leaving=request.leaving), adopt=request.adopt)
-    plan = replace(plan, unreachable=tuple(unreachable), asked=connection.region)
+    plan = replace(
+        diff(topology, bundle, observed, adopt=request.adopt),
+        unreachable=tuple(_list_unreachable(connections, lost)),
+        answering_region=connection.region,
+    )
     if not lost:
         return plan
     return adapt_to_losses(
         plan, list_dead_streams(topology, lost, observed.missing), losses, _name_lost_servers(request)
     )
+
+
+def _list_unreachable(connections: Mapping[str, object], lost: Collection[str]) -> Iterator[UnreachableRegion]:
+    """The regions outside *lost* that could not be connected to."""
+    for region, failure in connections.items():
+        if isinstance(failure, NotReachableError) and region not in lost:
+            yield UnreachableRegion(region=region, reason=failure.message)
 
 
 def _name_lost_servers(request: PlanRequest) -> frozenset[str]:

@@ -364,7 +364,7 @@ class Plan:
     """Servers whose loaded rules could not be read."""
     unreachable: tuple[UnreachableRegion, ...] = ()
     """Regions that could not be asked themselves: another region answered for them."""
-    asked: str | None = None
+    answering_region: str | None = None
     """The region that answered."""
     leaving: tuple[str, ...] = ()
     """Servers that run, or vote in the meta group, but are not in the topology."""
@@ -375,7 +375,7 @@ class Plan:
     notes: tuple[Note, ...] = ()
     losses: tuple[RegionLoss, ...] = ()
     """What is lost for good with the regions that are given up."""
-    owned: int = 0
+    owned_count: int = 0
     """How many streams of this topology exist."""
     rule_count: int = 0
     """How many mapping rules and account entries every server is to have loaded."""
@@ -430,7 +430,7 @@ class Plan:
     def touches_many(self) -> bool:
         """Whether it changes or deletes more than 30 % of the streams that exist, if those are more than ten."""
         touched = sum(isinstance(change, Update | Delete) for change in self.changes)
-        return self.owned > _ALWAYS_FEW and touched > self.owned * _MANY
+        return self.owned_count > _ALWAYS_FEW and touched > self.owned_count * _MANY
 
     @property
     def demands(self) -> tuple[Demand, ...]:

@@ -56,14 +56,14 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "mappings": [{"kind": rule.kind, **asdict(rule)} for rule in plan.rules],
         "demands": [{"option": demand.option, "reason": demand.reason} for demand in plan.demands],
         "unreachable": [{"region": region.region, "reason": region.reason} for region in plan.unreachable],
-        "asked": plan.asked,
+        "asked": plan.answering_region,
         "unread_servers": plan.unread_servers,
         "leaving": plan.leaving,
         "gates": [{"gate": item.kind.value, "stream": item.stream, "others": item.counterparts} for item in plan.gates],
         "stages": [stage_as_dict(stage) for stage in list_stages(plan)],
         "notes": [{"name": item.name, "text": item.text} for item in plan.notes],
         "losses": [str(loss) for loss in plan.losses],
-        "owned": plan.owned,
+        "owned": plan.owned_count,
     }
 
 

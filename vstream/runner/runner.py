@@ -4,7 +4,11 @@ One run: a lab, a workload, faults, and a capture of all of it. It judges nothin
     lab up → topology applied → probed → clients and sampler → steps → load stops → all
     healed → converged → every stream read → logs → manifest → lab down
 
-Interrupted anywhere, it heals, ends its processes, writes what it has, and takes the lab down.
+However it ends, what was begun by then is ended in this order, which no cancellation interrupts:
+
+    clients → sampler → connections → open faults healed → windows, logs and manifest written → lab down
+
+Each is noted in one stack when it begins, in the opposite order.
 """
 
 from __future__ import annotations

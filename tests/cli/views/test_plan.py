@@ -132,7 +132,9 @@ async def test_lines_keep_their_words_and_indentation_on_a_narrow_terminal(
     """A pipe gets each as one line."""
     shorter_plan = await shorter("1h", oldest=timedelta(hours=2))
     sentence = "region `west` cannot be reached at nats://127.0.0.1:1 by anybody " * 3
-    plan = replace(shorter_plan, unreachable=(UnreachableRegion(region="west", reason=sentence),), asked="east")
+    plan = replace(
+        shorter_plan, unreachable=(UnreachableRegion(region="west", reason=sentence),), answering_region="east"
+    )
     lines = [line.plain for line in view.render_plan(plan)]
     print_lines(view.render_plan(plan))
     assert capsys.readouterr().out.splitlines() == lines
@@ -180,7 +182,7 @@ async def test_a_region_that_cannot_be_reached_is_named_with_the_one_that_answer
     plan = replace(
         make_plan("acme", render_streams(), Observed(streams={})),
         unreachable=(UnreachableRegion(region="west", reason="region `west` cannot be reached at nats://127.0.0.1:1"),),
-        asked="east",
+        answering_region="east",
     )
     for shown in (text(plan), view.render_markdown(plan, "routing: mapped")):
         assert "region `west` cannot be reached at nats://127.0.0.1:1; region `east` answered for its streams" in shown

@@ -113,7 +113,7 @@ def list_demands(plan: Plan) -> list[str]:
 
 def list_unknowns(plan: Plan) -> list[str]:
     """Which regions and servers could not be asked, a sentence each."""
-    answered = f"region `{plan.asked}` answered for its streams, its servers were not checked"
+    answered = f"region `{plan.answering_region}` answered for its streams, its servers were not checked"
     sentences = [f"{region.reason}; {answered}" for region in plan.unreachable]
     if plan.unread_servers:
         text = (
