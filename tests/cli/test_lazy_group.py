@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import chdir
 from dataclasses import replace
@@ -160,6 +161,14 @@ def test_every_module_with_a_command_is_in_the_table() -> None:
         if "\ndef command(" in path.read_text(encoding="utf-8")
     }
     assert declared <= entered, "enter it in PANELS"
+
+
+def test_the_contract_between_commands_names_all_of_them() -> None:
+    """Else a new command may import another, and nobody is told."""
+    entered = {entry.module for entries in PANELS.values() for entry in list_entries(entries) if entry.place}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = [each for each in settings["tool"]["importlinter"]["contracts"] if each["type"] == "independence"]
+    assert set(contract["modules"]) == entered
 
 
 @pytest.mark.parametrize("name", [name for entries in PANELS.values() for name in entries])
