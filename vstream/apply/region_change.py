@@ -28,7 +28,7 @@ from vstream.plan.live.witnesses import DeathReport, DeathVerdict, ask_witnesses
 from vstream.plan.pipeline import require_no_other_losses, require_nothing_else
 from vstream.plan.plan import AllowOption, Plan
 from vstream.plan.topology_edit import TopologyEdit
-from vstream.scenario.model import RegionCommand
+from vstream.scenario.model import ChangeRegion, RegionCommand
 from vstream.servers.bundles import render_lab
 from vstream.servers.find_servers import Servers, find_and_trust_servers, find_system_endpoints
 from vstream.servers.server_plan import ServerPlan, make_server_plan
@@ -48,7 +48,7 @@ def _show_nothing() -> AbstractContextManager[Callable[[object], None]]:
 
 @value_class
 class RegionRequest:
-    """Which region is to change, and what is allowed."""
+    """Which region is to change, and what is allowed. What only one command asks is a parameter of its function."""
 
     region: str
     before: TopologyEdit
@@ -57,12 +57,6 @@ class RegionRequest:
     templates: Path | None
     is_approved: bool
     """Whether to change anything."""
-    also: tuple[str, ...] = ()
-    """Regions that are given up together with it."""
-    is_declared_dead: bool = False
-    """Whether somebody knows that the region is dead where not everybody could be asked."""
-    taker: str | None = None
-    """Who takes the publishes of a region that is drained; by default the next region."""
     writes_file: bool = True
     """Whether the topology file says so from then on."""
     shipping: ShippingOptions = field(default_factory=ShippingOptions)
@@ -130,22 +124,26 @@ class RegionWatch:
     show_applying: Callable[[Plan], AbstractContextManager[ApplyWatch]] = lambda _plan: nullcontext(WITHOUT_WATCH)
 
 
-async def change_region(command: RegionCommand, request: RegionRequest, watch: RegionWatch) -> RegionResult:
-    """Do what the function of *command* does: steps of scenarios name it."""
-    match command:
+async def change_region(action: ChangeRegion, request: RegionRequest, watch: RegionWatch) -> RegionResult:
+    """Do what *action*, a step of a scenario, says."""
+    match action.command:
         case RegionCommand.DRAIN:
             return await drain(request, watch)
         case RegionCommand.UNDO_DRAIN:
             return await undo_drain(request, watch)
         case RegionCommand.FAILOVER:
-            return await fail_over(request, watch)
+            return await fail_over(request, watch, also=action.also)
         case RegionCommand.FAILBACK:
             return await fail_back(request, watch)
 
 
-async def drain(request: RegionRequest, watch: RegionWatch) -> PlannedChange:
-    """Have another region take the region's publishes, and see whether it can be stopped. For the rest see `_plan_and_apply`."""
-    edit = request.before.drain(request.region, request.taker)
+async def drain(request: RegionRequest, watch: RegionWatch, *, taker: str | None = None) -> PlannedChange:
+    """
+    Have *taker*, by default the next region, take the region's publishes, and see whether it can be stopped.
+
+    For the rest see `_plan_and_apply`.
+    """
+    edit = request.before.drain(request.region, taker)
     await _require_nothing_else(edit, request, watch)
     change = await _plan_and_apply(edit, None, request, watch)
     if change.is_done or (change.applied is None and change.planned.plan.is_empty):
@@ -160,12 +158,18 @@ async def undo_drain(request: RegionRequest, watch: RegionWatch) -> PlannedChang
     return await _plan_and_apply(edit, None, request, watch)
 
 
-async def fail_over(request: RegionRequest, watch: RegionWatch) -> MaybeAlive | PlannedChange:
-    """Give regions up if everybody else says that they are dead. For the rest see `_plan_and_apply`."""
+async def fail_over(
+    request: RegionRequest, watch: RegionWatch, *, also: tuple[str, ...] = (), is_declared_dead: bool = False
+) -> MaybeAlive | PlannedChange:
+    """
+    Give the region up, and *also* others, if everybody else says that they are dead. For the rest see `_plan_and_apply`.
+
+    With *is_declared_dead*, somebody knows that they are where not everybody could be asked.
+    """
     servers = find_and_trust_servers(request.before.topology, request.lab)
-    report = await _ask_whether_dead(request, servers)
+    report = await _ask_whether_dead(request, (request.region, *also), servers)
     watch.on_report(servers, report)
-    if not _is_accepted(report, request):
+    if not _is_accepted(report, is_declared_dead=is_declared_dead):
         return MaybeAlive(report=report)
     edit = await give_up(request.before, report.regions, servers.endpoints)
     change = await _plan_and_apply(edit, report, request, watch)
@@ -213,9 +217,9 @@ async def _require_nothing_else(edit: TopologyEdit, request: RegionRequest, watc
         require_nothing_else((await _plan(request.before.topology, request, watch)).plan)
 
 
-async def _ask_whether_dead(request: RegionRequest, servers: Servers) -> DeathReport:
-    """What everybody else knows of the regions that are to be given up. Raises RefusedError if there is nobody."""
-    topology, regions = request.before.topology, (request.region, *request.also)
+async def _ask_whether_dead(request: RegionRequest, regions: tuple[str, ...], servers: Servers) -> DeathReport:
+    """What everybody else knows of *regions*, which are to be given up. Raises RefusedError if there is nobody."""
+    topology = request.before.topology
     witnesses = [candidate.name for candidate in topology.regions if candidate.name not in regions]
     if not witnesses:
         raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
@@ -223,10 +227,10 @@ async def _ask_whether_dead(request: RegionRequest, servers: Servers) -> DeathRe
     return await ask_witnesses(topology, regions, {**servers.endpoints, **servers.lost}, witnesses, system)
 
 
-def _is_accepted(report: DeathReport, request: RegionRequest) -> bool:
+def _is_accepted(report: DeathReport, *, is_declared_dead: bool) -> bool:
     """Whether what *report* says is enough to give the regions up."""
     is_unknown = report.verdict is DeathVerdict.UNKNOWN
-    return report.verdict is DeathVerdict.DEAD or (is_unknown and request.is_declared_dead)
+    return report.verdict is DeathVerdict.DEAD or (is_unknown and is_declared_dead)
 
 
 async def _bring_servers_back(edit: TopologyEdit, request: RegionRequest, watch: RegionWatch) -> bool:

@@ -62,12 +62,11 @@ def command(
             lab=lab,
             templates=templates,
             is_approved=yes,
-            taker=to,
             shipping=ShippingOptions(command=ship_with),
             gate_timeout=gate_timeout,
         )
         watch = make_watch(current, names_servers=True, is_json=is_json)
-        change = run(undo_drain(request, watch) if is_undone else drain(request, watch))
+        change = run(undo_drain(request, watch) if is_undone else drain(request, watch, taker=to))
         _report_region(request, change, is_undone=is_undone, is_json=is_json)
         return
     if target not in [seat.server.name for seat in current.all_seats]:

@@ -50,17 +50,15 @@ def command(
     regions = tuple(dict.fromkeys((region, *(also or ()))))
     request = RegionRequest(
         region=region,
-        also=regions[1:],
         before=load_edit(topology),
         lab=lab,
         templates=templates,
         is_approved=yes,
-        is_declared_dead=is_declared,
         shipping=ShippingOptions(command=ship_with),
         gate_timeout=gate_timeout,
     )
     watch = make_watch(request.before.topology, is_json=output == "json")
-    result = run(fail_over(request, watch))
+    result = run(fail_over(request, watch, also=regions[1:], is_declared_dead=is_declared))
     if output == "json":
         print_json("failover", view.as_dict(result, regions))
     if isinstance(result, MaybeAlive):

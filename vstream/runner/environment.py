@@ -171,14 +171,13 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
     """
     request = region_change.RegionRequest(
         region=action.region,
-        also=action.also,
         before=environment.edit,
         lab=environment.lab,
         templates=environment.templates,
         is_approved=True,
         writes_file=False,
     )
-    result = await region_change.change_region(action.command, request, region_change.RegionWatch())
+    result = await region_change.change_region(action, request, region_change.RegionWatch())
     if isinstance(result, region_change.MaybeAlive):
         raise VstreamError(f"not proved dead: {'; '.join((*result.report.alive, *result.report.unknown))}")
     assert isinstance(result, region_change.PlannedChange)
