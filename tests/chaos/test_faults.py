@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import typer
@@ -18,7 +20,7 @@ from vstream.chaos.faults import base
 from vstream.chaos.faults.base import LabFault
 from vstream.chaos.journal import Journal, OpenFault, decode, encode
 from vstream.cli.chaos.commands import app
-from vstream.lab.links.state import Cut, LinkState, encode_states
+from vstream.lab.links.state import Cut, LinkState
 from vstream.scenario import faults as declarations
 from vstream.scenario.actions import ACTIONS
 from vstream.scenario.document import StepDocument, json_schema, yaml_key
@@ -34,6 +36,16 @@ SAMPLES: dict[OptionType, OptionValue] = {
     OptionType.VERSION: "2.15.1",
     OptionType.FLAG: True,
 }
+FIELD_SAMPLES: dict[str, Any] = {
+    "bool": True,
+    "float": 5.0,
+    "int": 5,
+    "str": "west",
+    "tuple[str, ...]": ("west-1", "east-1"),
+    "Mapping[Pair, LinkState]": {("west", "east"): LinkState(delay=0.07, cut=Cut.DROP)},
+}
+"""By type of a field of a LabFault: a value that is no default."""
+NOT_JOURNALLED = {("restart", "is_lame_duck"): "only the start depends on it"}
 EACH = pytest.mark.parametrize("declared", FAULTS.values(), ids=list(FAULTS))
 COMMANDS = {command.name: command for command in app.registered_commands}
 
@@ -100,7 +112,7 @@ def test_every_fault_that_can_be_open_can_be_read_from_the_journal() -> None:
     for member in [member for module in faults._MODULES for member in vars(module).values()]:
         if isinstance(member, type) and issubclass(member, LabFault) and not inspect.isabstract(member):
             unlisted |= {member} - set(faults.LAB_FAULTS.values())
-    assert unlisted == set(), "give it a `kind`"
+    assert unlisted == set(), "give it a `kind` of its own"
 
 
 @pytest.mark.parametrize("kind", list(faults.LAB_FAULTS))
@@ -112,6 +124,7 @@ def test_every_fault_that_can_be_open_says_whether_its_servers_stay_down(kind: s
 @EACH
 def test_what_does_a_fault_reads_each_of_its_options(declared: FaultType) -> None:
     """Else a step with it means nothing."""
+    assert declared in faults.RESOLVERS, "enter it in RESOLVERS of a module in vstream/chaos/faults"
     module = inspect.getmodule(faults.RESOLVERS[declared])
     assert module is not None
     text = inspect.getsource(module) + inspect.getsource(base)
@@ -133,11 +146,18 @@ def test_every_fault_is_injected_by_a_test_on_servers(declared: FaultType) -> No
 @pytest.mark.parametrize("kind", list(faults.LAB_FAULTS))
 def test_what_can_be_open_is_read_back_from_the_journal(kind: str) -> None:
     """After a crash the journal is all that is known: a fault that cannot be read from it cannot be healed."""
-    shape = {("west", "east"): LinkState(delay=0.07, cut=Cut.DROP)}
-    entry = {"servers": ["west-1"], "seconds": 5.0, "links": list(encode_states(shape))}
-    fault = faults.LAB_FAULTS[kind].from_journal(entry)
+    fault_class = faults.LAB_FAULTS[kind]
+    types = {each.name: str(each.type) for each in fields(fault_class)}  # type: ignore[arg-type]  # a value class
+    assert set(types.values()) - FIELD_SAMPLES.keys() == set(), "add a sample of this type to FIELD_SAMPLES"
+    fault = fault_class(**{name: FIELD_SAMPLES[type_name] for name, type_name in types.items()})
     opened = OpenFault(id="f1", command=kind, fault=fault, since=datetime.now(UTC))
-    journal = Journal(number=1, faults=(opened,))
-    assert decode(encode(journal)) == journal
-    assert fault.target_text
-    assert bool(fault.counted_as_lost) != bool(fault.cuts) or kind == "link"
+    advice = "store it in `journal_entry`, and read it in `from_journal`"
+    try:
+        (opened_again,) = decode(encode(Journal(number=1, faults=(opened,)))).faults
+    except (KeyError, TypeError, ValueError) as error:
+        pytest.fail(f"`{kind}` is not read back: {error!r}: {advice}")
+    changed = [name for name in types if getattr(opened_again.fault, name) != getattr(fault, name)]
+    assert [name for name in changed if (kind, name) not in NOT_JOURNALLED] == [], advice
+    assert replace(opened_again, fault=fault) == opened
+    assert fault.target_text, "say with `target_text` what it is injected into"
+    assert bool(fault.counted_as_lost) != bool(fault.cuts), "say with `counted_as_lost` or `cuts` what it takes away"
