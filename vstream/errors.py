@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vstream.diagnostics import Finding
 
-_LONGEST = 1_000
+_MAX_LENGTH = 1_000
 
 
 def shorten(text: str) -> str:
     """*text* from a server, cut to a length that people read."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
+    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}… ({len(text):,} characters)"
 
 
 class VstreamError(Exception):

@@ -14,11 +14,11 @@ from vstream.errors import VstreamError
 
 BUNDLE_MARKER = ".vstream-bundle"
 """The file that `vstream render` leaves in a directory of its own."""
-READABLE = 0o644
+READABLE_MODE = 0o644
 """Mode of files without secrets, further restricted by the umask. Nobody else may ever write them."""
-PRIVATE = 0o600
+PRIVATE_MODE = 0o600
 """Mode of files that hold secrets or describe what is on the servers."""
-_READABLE_NAME = 40
+_MAX_NAME_LENGTH = 40
 """Characters of a file's name that its temporary file repeats: names end at 255 bytes."""
 
 
@@ -47,7 +47,7 @@ def save_output(path: Path, text: str, *, is_private: bool = False) -> None:
         else:
             # Whoever made a file private meant its next content, too. What is a link still, is a loop: `stat` refuses it.
             old_mode = target.stat().st_mode & 0o7777 if os.path.lexists(target) else None
-            write_atomically(target, text, mode=old_mode or (PRIVATE if is_private else None))
+            write_atomically(target, text, mode=old_mode or (PRIVATE_MODE if is_private else None))
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise VstreamError(f"{path} cannot be written: {reason}", hint="name a file that you may write") from error
@@ -72,7 +72,7 @@ def ensure_writable(directory: Path) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Like `write_atomically`, for a file that nobody else may read."""
-    write_atomically(path, text, mode=PRIVATE)
+    write_atomically(path, text, mode=PRIVATE_MODE)
 
 
 def write_atomically(path: Path, text: str, *, mode: int | None = None) -> None:
@@ -81,8 +81,8 @@ def write_atomically(path: Path, text: str, *, mode: int | None = None) -> None:
 
     With *mode*, nobody else can read it at any time.
     """
-    temporary = path.with_name(f".{path.name[:_READABLE_NAME]}.{os.urandom(4).hex()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, READABLE if mode is None else mode)
+    temporary = path.with_name(f".{path.name[:_MAX_NAME_LENGTH]}.{os.urandom(4).hex()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, READABLE_MODE if mode is None else mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             if mode is not None:

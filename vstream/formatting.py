@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-_TIMES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_STEP = 1024
+_TIME_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_UNIT_FACTOR = 1024
 _ONE_DECIMAL_BELOW = 10
-_NEARLY = 0.995
-_LONGEST = 60
+_NEARLY_SHARE = 0.995
+_MAX_LENGTH = 60
 _YAML = {None: "null", True: "true", False: "false"}
 """As they are written, not as Python calls them."""
 
@@ -23,20 +23,20 @@ def suggest_name(word: str, names: Iterable[str]) -> str | None:
 
 def format_duration(seconds: float) -> str:
     """`3 ms`, `12 s`, `4.5 min`, `2 d`."""
-    if seconds < _NEARLY:
+    if seconds < _NEARLY_SHARE:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
     # What is a day but for seconds is called a day, not 24 hours.
-    length, unit = next((length, unit) for length, unit in _TIMES if seconds >= length * _NEARLY)
+    length, unit = next((length, unit) for length, unit in _TIME_UNITS if seconds >= length * _NEARLY_SHARE)
     return f"{_shorten(seconds / length)} {unit}"
 
 
 def format_size(number: float) -> str:
     """`512 B`, `1.5 GiB`."""
     unit = 0
-    while number >= _STEP and unit < len(_SIZES) - 1:
-        number /= _STEP
+    while number >= _UNIT_FACTOR and unit < len(_SIZE_UNITS) - 1:
+        number /= _UNIT_FACTOR
         unit += 1
-    return f"{_shorten(number)} {_SIZES[unit]}"
+    return f"{_shorten(number)} {_SIZE_UNITS[unit]}"
 
 
 def _shorten(number: float) -> str:
@@ -62,6 +62,6 @@ def summarize_names(names: Sequence[str], most: int = 3) -> str:
 def quote_value(value: object) -> str:
     """*value* as one short line in backticks: what cannot be printed is escaped, what is long is cut."""
     text = _YAML.get(value, str(value)) if value is None or isinstance(value, bool) else str(value)
-    if len(text) > _LONGEST:
-        text = text[: _LONGEST - 1] + "…"
+    if len(text) > _MAX_LENGTH:
+        text = text[: _MAX_LENGTH - 1] + "…"
     return "`" + "".join(char if char.isprintable() else repr(char)[1:-1] for char in text) + "`"

@@ -19,7 +19,7 @@ from tests.support.command import vstream
 from vstream.cli.views.status import render_screen
 from vstream.health.assess import assess
 from vstream.health.prometheus import render_metrics
-from vstream.health.snapshot import NS, BeaconSighting, Lag
+from vstream.health.snapshot import SECOND_NS, BeaconSighting, Lag
 from vstream.health.status import PairState, Share, Status
 
 NAME = re.compile(r"vstream_[a-z_]+")
@@ -138,11 +138,11 @@ def test_a_stream_keeps_what_its_limits_of_now_let_it() -> None:
         assert thin is not None
         return thin.margin
 
-    assert margin(max_age=3600 * NS) == 3600
-    assert margin(max_age=10 * NS) == 10
-    assert margin(max_age=3600 * NS, max_bytes=1000) == 3600
-    assert margin(max_age=3600 * NS, max_bytes=505) == 60
-    assert margin(max_age=3600 * NS, max_bytes=500, discard="new") == 3600
+    assert margin(max_age=3600 * SECOND_NS) == 3600
+    assert margin(max_age=10 * SECOND_NS) == 10
+    assert margin(max_age=3600 * SECOND_NS, max_bytes=1000) == 3600
+    assert margin(max_age=3600 * SECOND_NS, max_bytes=505) == 60
+    assert margin(max_age=3600 * SECOND_NS, max_bytes=500, discard="new") == 3600
 
 
 def render_status(picture: Status) -> str:

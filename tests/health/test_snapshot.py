@@ -15,7 +15,7 @@ from tests.support.ports import free_port
 from vstream.errors import MalformedAnswerError, NotReachableError
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.reachability import check_region
-from vstream.health.snapshot import NS, parse_stream
+from vstream.health.snapshot import SECOND_NS, parse_stream
 from vstream.jetstream.connection import Connection
 from vstream.lint.parse_topology import parse_topology
 from vstream.topology.model import Endpoint, Topology
@@ -42,8 +42,8 @@ def test_replicas_are_counted_once_whether_a_leader_or_another_lists_them(leader
 @pytest.mark.parametrize(
     ("says", "following"),
     [
-        ({"lag": 2, "active": NS // 2}, 1),
-        ({"lag": 2, "active": 60 * NS}, 0),
+        ({"lag": 2, "active": SECOND_NS // 2}, 1),
+        ({"lag": 2, "active": 60 * SECOND_NS}, 0),
         ({"lag": 2, "offline": True}, 0),
         ({"lag": 10**6}, 0),
         ({"current": True}, 0),

@@ -22,7 +22,7 @@ from vstream.cli.views.console import print_note
 _SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 _MOMENT, _LONGEST = 0.05, 2.0
 """Seconds."""
-_ROUNDS = 3
+_MAX_CANCEL_ROUNDS = 3
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ def _exit_code(received: Sequence[int]) -> int:
 
 async def _end_tasks() -> None:
     """Cancel what still runs, and what that begins while it ends: `asyncio.run` knows only of the former, and Python complains."""
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_CANCEL_ROUNDS):
         if not (tasks := asyncio.all_tasks() - {asyncio.current_task()}):
             return
         for task in tasks:

@@ -16,7 +16,7 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.views import console
 from vstream.cli.views.json_output import format_json
 from vstream.errors import RefusedError, VstreamError
-from vstream.files import PRIVATE, write_private
+from vstream.files import PRIVATE_MODE, write_private
 from vstream.health.pipeline import diagnose, make_status_source
 from vstream.health.redact import find_secrets, redact
 from vstream.jetstream.monitoring import read_raw_answers
@@ -119,10 +119,10 @@ def _write(target: Path, files: Mapping[str, str]) -> None:
 
 
 def _write_archive(target: Path, files: Mapping[str, str]) -> None:
-    target.touch(mode=PRIVATE, exist_ok=False)
+    target.touch(mode=PRIVATE_MODE, exist_ok=False)
     with tarfile.open(target, "w:gz") as archive:
         for name, text in files.items():
             content = text.encode()
             entry = tarfile.TarInfo(f"{target.name.removesuffix(_ARCHIVE)}/{name}")
-            entry.size, entry.mode, entry.mtime = len(content), PRIVATE, int(time.time())
+            entry.size, entry.mode, entry.mtime = len(content), PRIVATE_MODE, int(time.time())
             archive.addfile(entry, io.BytesIO(content))

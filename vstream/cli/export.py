@@ -32,7 +32,7 @@ from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 
-_REFRESH_EVERY = 1.0
+_REFRESH_SECONDS = 1.0
 
 
 def command(
@@ -88,16 +88,16 @@ def command(
 
 async def _serve_and_refresh(serving: Coroutine[Any, Any, None], latest: Callable[[], Refresher]) -> None:
     show = RefreshPrinter(is_json=False).show
-    await asyncio.gather(serving, watch_and_refresh(latest, every=_REFRESH_EVERY, on_look=show))
+    await asyncio.gather(serving, watch_and_refresh(latest, every=_REFRESH_SECONDS, on_look=show))
 
 
-_LAST_PORT = 65_535
+_MAX_PORT = 65_535
 
 
 def parse_address(listen: str) -> tuple[str, int]:
     """The host and port of HOST:PORT. Raises typer.BadParameter if *listen* is something else."""
     host, _, port = listen.rpartition(":")
-    if not port.isdigit() or int(port) > _LAST_PORT:
+    if not port.isdigit() or int(port) > _MAX_PORT:
         raise typer.BadParameter(f"`{listen}` is not HOST:PORT", param_hint="--listen")
     return host.strip("[]") or "127.0.0.1", int(port)
 

@@ -10,7 +10,7 @@ from vstream.cli import options
 from vstream.cli.views import graph
 from vstream.cli.views.json_output import print_json
 
-_MOST_STREAMS = 50
+_MAX_STREAMS = 50
 
 
 def command(
@@ -33,9 +33,9 @@ def command(
     if output == "json":
         print_json("graph", graph.as_dict(loaded, streams))
         return
-    if len(streams) > _MOST_STREAMS:
+    if len(streams) > _MAX_STREAMS:
         raise typer.BadParameter(
-            f"a graph of {len(streams)} streams is unreadable: choose at most {_MOST_STREAMS}", param_hint="--stream"
+            f"a graph of {len(streams)} streams is unreadable: choose at most {_MAX_STREAMS}", param_hint="--stream"
         )
     draw = graph.draw_svg if output == "svg" else graph.draw_mermaid
     typer.echo(draw(loaded, streams), nl=False)

@@ -20,7 +20,7 @@ PIPE_TIMEOUT = 10.0
 """Seconds that a pipe may take; standard input may take any time."""
 
 _SUFFIXES = frozenset({".conf", ".cfg", ".json", ".jwt", ".yaml", ".yml"})
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 def read_sources(
@@ -189,7 +189,7 @@ def _read_bounded(path: Path, deadline: float) -> bytes:
         while size <= detect.MAX_BYTES:
             if may_wait and not _is_ready(descriptor, deadline):
                 raise TimeoutError(None, f"no more data within {PIPE_TIMEOUT:g} seconds")
-            chunk = stream.read(min(_CHUNK, detect.MAX_BYTES + 1 - size))
+            chunk = stream.read(min(_CHUNK_BYTES, detect.MAX_BYTES + 1 - size))
             if chunk is None:
                 continue
             if not chunk:

@@ -16,7 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.segment import Segment, SegmentLines
 from rich.text import Text
 
-_MANY = 64
+_MAX_READ_BYTES = 64
 """Bytes: more keys than anybody presses at once."""
 
 
@@ -61,7 +61,7 @@ def read_keyboard() -> Iterator[Keyboard]:
         return
     before = termios.tcgetattr(terminal)
     loop = asyncio.get_running_loop()
-    loop.add_reader(terminal, lambda: keys.press(os.read(terminal, _MANY)))
+    loop.add_reader(terminal, lambda: keys.press(os.read(terminal, _MAX_READ_BYTES)))
     loop.add_signal_handler(signal.SIGWINCH, keys.press, b"")
     tty.setcbreak(terminal, termios.TCSADRAIN)  # which keeps what was typed before
     try:

@@ -18,7 +18,7 @@ from vstream.cli.views import console
 from vstream.cli.views import size as view
 from vstream.cli.views.json_output import print_json
 from vstream.health.simulation import simulate as simulate_outages
-from vstream.health.snapshot import NS
+from vstream.health.snapshot import SECOND_NS
 from vstream.health.source_retries import Away
 from vstream.topology.model import Topology
 from vstream.topology.sizing import Load, estimate_size
@@ -126,7 +126,7 @@ def _parse_outages(topology: Topology, values: Mapping[str, Sequence[str]]) -> M
 def _parse_seconds(option: str, text: str) -> float:
     try:
         if text != UNLIMITED:
-            return parse_duration(text) / NS
+            return parse_duration(text) / SECOND_NS
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
     raise typer.BadParameter(f"`{text}` cannot be simulated: give an end, such as `1h`", param_hint=option)

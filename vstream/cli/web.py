@@ -18,11 +18,10 @@ MAX_ANSWERED = 128
 MAX_WAITING = 256
 """Connections at once whose request has not come yet. The oldest is closed for a new one, so that nobody can take all."""
 _TIMEOUT = 5.0
-_MAX_REQUEST = 16_384
+_MAX_REQUEST_BYTES = 16_384
 _PORT = re.compile(r":[0-9]*\Z")
 _OTHER_HOST = "only this machine is served here: call it localhost, or an address; a proxy has to set `Host` so\n"
-_KEEP_ALIVE = 15.0
-"""Seconds between two signs of life of a feed."""
+_KEEP_ALIVE_SECONDS = 15.0
 _HEADERS = (
     "Cache-Control: no-store\r\n"
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -67,7 +66,7 @@ class Feed:
             await _write(writer, self._greeting())
             while True:
                 try:
-                    await _write(writer, await asyncio.wait_for(queue.get(), _KEEP_ALIVE))
+                    await _write(writer, await asyncio.wait_for(queue.get(), _KEEP_ALIVE_SECONDS))
                 except TimeoutError:
                     await _write(writer, ": nothing new\n\n")
         finally:
@@ -96,7 +95,7 @@ async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Serve
     """
     visitors = _Visitors(site)
     try:
-        server = await asyncio.start_server(visitors.answer, host, port, limit=_MAX_REQUEST)
+        server = await asyncio.start_server(visitors.answer, host, port, limit=_MAX_REQUEST_BYTES)
     except OSError as error:
         raise VstreamError(
             f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another address with `--listen`"

@@ -15,7 +15,7 @@ from vstream.topology.naming import ADVISORIES
 from vstream.topology.replication import list_physical_streams
 from vstream.value_class import value_class
 
-_LONGEST_NAME = 200
+_NAME_LENGTH = 200
 _REQUEST = re.compile(
     r"\$JS\.API\.(?:STREAM\.(?:INFO|PURGE|MSG\.GET|MSG\.DELETE)|CONSUMER\.(?:DURABLE\.CREATE|CREATE|INFO|DELETE|LIST|NAMES))"
     r"\.([^.]+)"
@@ -59,7 +59,7 @@ class AdvisoryReader:
             advisory = decode_object(payload, ADVISORIES)
             client, request = advisory["client"], _REQUEST.match(advisory["subject"])
             client_region = self._clusters.get(client["cluster"])
-            name, user, host = (require_text(client.get(key, ""))[:_LONGEST_NAME] for key in ("name", "user", "host"))
+            name, user, host = (require_text(client.get(key, ""))[:_NAME_LENGTH] for key in ("name", "user", "host"))
         except (VstreamError, *UNREADABLE):
             return None
         # What comes from another account is asked by vstream, or by a stream that sources.

@@ -11,20 +11,20 @@ from contextlib import suppress
 from dataclasses import replace
 
 from vstream.formatting import format_duration
-from vstream.health.snapshot import NS, Lag, Snapshot, SourceSnapshot, StreamSnapshot, to_unix_seconds
+from vstream.health.snapshot import SECOND_NS, Lag, Snapshot, SourceSnapshot, StreamSnapshot, to_unix_seconds
 from vstream.health.status import PairState, PairStatus
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
 from vstream.topology.stream_config import StreamConfig
 from vstream.topology.units import Version, parse_version
 
-SILENT_AFTER = 5.0
+SILENT_AFTER_SECONDS = 5.0
 """Seconds. A source that works is heard every second, messages or not; servers before 2.11 count messages only."""
-BEHIND_AFTER = 5.0
+BEHIND_AFTER_SECONDS = 5.0
 """Seconds that a message may take to arrive before its reader is called behind."""
-_FULL = 0.98
+_FULL_SHARE = 0.98
 """A stream that is this full drops its oldest messages."""
-_SAYS_ALIVE: Version = (2, 11, 0)
+_SAYS_ALIVE_SINCE: Version = (2, 11, 0)
 
 
 def assess_pairs(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> tuple[PairStatus, ...]:
@@ -63,7 +63,7 @@ def _measure_outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> 
     for stream in snapshot.streams.values():
         for source in stream.sources:
             place = place_of.get(source.stream)
-            if place in silent and source.heard is not None and source.heard > SILENT_AFTER:
+            if place in silent and source.heard is not None and source.heard > SILENT_AFTER_SECONDS:
                 outages[place] = max(outages.get(place, 0.0), source.heard)
     return outages
 
@@ -91,7 +91,7 @@ def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None
     elif cursor is not None and last is not None:
         pending = max(0, last - cursor)
     if reader is None and origin is not None and outage is not None:
-        if origin.last_at is None or origin.last_at < snapshot.at - outage - SILENT_AFTER:
+        if origin.last_at is None or origin.last_at < snapshot.at - outage - SILENT_AFTER_SECONDS:
             pending = 0  # nothing was written since
         else:
             age = outage
@@ -133,11 +133,11 @@ def _find_retention(pair: ReplicationPair, origin: StreamSnapshot | None, at: fl
     # What it has now counts, not what it should have.
     limits = pair.origin.limits if origin is None or origin.config is None else origin.config
     max_age = limits.get("max_age")
-    retention: float = max_age / NS if isinstance(max_age, int) else 0.0
+    retention: float = max_age / SECOND_NS if isinstance(max_age, int) else 0.0
     if origin is not None and origin.first_at is not None and limits.get("discard", "old") == "old":
         for limit, used in (("max_bytes", origin.bytes), ("max_msgs", origin.messages)):
             most = limits.get(limit)
-            if isinstance(most, int) and 0 < most * _FULL <= used:
+            if isinstance(most, int) and 0 < most * _FULL_SHARE <= used:
                 held = max(0.0, at - origin.first_at)
                 retention = min(retention or held, held)
     return retention or None
@@ -179,7 +179,7 @@ def _assess_passing_state(
 ) -> tuple[PairState, str]:
     """States that may end by themselves."""
     origin, reader = pair.origin.name, pair.reader.name
-    is_silent = source.heard is None or source.heard > SILENT_AFTER
+    is_silent = source.heard is None or source.heard > SILENT_AFTER_SECONDS
     if is_silent and not _counts_messages_only(snapshot, snapshot.streams[reader].cluster):
         return PairState.SILENT, f"`{reader}` takes nothing from `{origin}`: {_describe_last_heard(source)}"
     if source.seq is None and snapshot.streams[origin].last_seq and (lag is None or lag.cursor is None):
@@ -191,7 +191,7 @@ def _assess_passing_state(
             PairState.UNKNOWN,
             f"`{reader}` is at {source.seq:,} of `{origin}`, which ends at {last:,}: since when is not known",
         )
-    if age is not None and age > BEHIND_AFTER:
+    if age is not None and age > BEHIND_AFTER_SECONDS:
         return PairState.BEHIND, f"`{reader}` lacks a message of `{origin}` that is {format_duration(age)} old"
     return PairState.OK, "it has everything" if age is None else f"what it lacks is {format_duration(age)} old"
 
@@ -199,7 +199,7 @@ def _assess_passing_state(
 def _counts_messages_only(snapshot: Snapshot, cluster: str | None) -> bool:
     """Whether servers of *cluster* report an idle source as silent: those before 2.11 do."""
     texts = [server.version for server in snapshot.servers if server.version and server.cluster == cluster]
-    return any((parse_version(text) or _SAYS_ALIVE) < _SAYS_ALIVE for text in texts)
+    return any((parse_version(text) or _SAYS_ALIVE_SINCE) < _SAYS_ALIVE_SINCE for text in texts)
 
 
 def _describe_last_heard(source: SourceSnapshot) -> str:

@@ -11,7 +11,7 @@ from vstream.diagnostics import SHAPES
 from vstream.topology.model import Endpoint
 
 REDACTED = "<redacted>"
-_SHORTEST = 4
+_MIN_LENGTH = 4
 """Shorter values would remove half of every text; those after their key are removed anyway."""
 _WORDS = (
     r"pass(?:word|wd|phrase)?|token|secret|seed|credentials?|jwt|auth_callout|nkey_seed|private_key|encryption_key|key"
@@ -57,7 +57,7 @@ def find_secrets(endpoints: Iterable[Endpoint], texts: Iterable[str]) -> frozens
             values |= {value, *_URL_PASSWORD.findall(value)}
     for text in texts:
         values |= set(re.findall(r'"([^"\n]+)"', text))
-    return frozenset(value for value in values if len(value) >= _SHORTEST)
+    return frozenset(value for value in values if len(value) >= _MIN_LENGTH)
 
 
 def _list_secrets(endpoint: Endpoint) -> Iterator[str]:

@@ -20,10 +20,10 @@ from vstream.topology.replication import list_physical_streams
 from vstream.value_class import value_class
 
 META_GROUP = "JetStream meta group"
-AGAIN_AFTER = 6.0
+AGAIN_AFTER_SECONDS = 6.0
 """Seconds until a stream that still stands still is refreshed again: longer than one that works is silent. Doubles each time."""
-_LED_AGAIN_AFTER = 20.0
-_LONGEST = 640.0
+_LED_AGAIN_AFTER_SECONDS = 20.0
+_MAX_PAUSE_SECONDS = 640.0
 
 
 class Verb(Enum):
@@ -102,7 +102,7 @@ class RefreshPolicy:
         if not any(server.name == preferred and server.has_jetstream for server in snapshot.servers):
             return
         for name, leader in leaders.items():
-            is_soon = name in self._led and snapshot.at - self._led[name] < _LED_AGAIN_AFTER
+            is_soon = name in self._led and snapshot.at - self._led[name] < _LED_AGAIN_AFTER_SECONDS
             if leader not in {None, preferred} and name not in busy and not is_soon:
                 self._led[name] = snapshot.at
                 reason = f"`{leader}` leads it, and `{preferred}` can"
@@ -176,7 +176,7 @@ def _stands_still(pair: PairStatus, before: int | None) -> bool:
 def _explain_too_soon(past: _EarlierLooks, now: float) -> str | None:
     if past.refreshed_at is None:
         return None
-    patience = min(_LONGEST, AGAIN_AFTER * 2 ** (past.times - 1))
+    patience = min(_MAX_PAUSE_SECONDS, AGAIN_AFTER_SECONDS * 2 ** (past.times - 1))
     if now - past.refreshed_at >= patience:
         return None
     return f"it was refreshed {now - past.refreshed_at:.0f} s ago: again after {patience:.0f} s"

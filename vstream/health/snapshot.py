@@ -13,9 +13,9 @@ from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.stream_config import source_name
 from vstream.value_class import value_class
 
-NS = 1_000_000_000
-_MUCH = 0.8
-_ON_ITS_WAY = 1_000  # entries of a replica's log
+SECOND_NS = 1_000_000_000
+_MUCH_SHARE = 0.8
+_MAX_ON_ITS_WAY = 1_000  # entries of a replica's log
 UNCLUSTERED = "?"
 """The leader of a stream on a server that is not clustered."""
 
@@ -65,7 +65,7 @@ class ServerSnapshot:
     @property
     def is_nearly_full(self) -> bool:
         """Whether more than four fifths of its storage limit are used."""
-        return bool(self.storage_limit) and self.storage >= _MUCH * self.storage_limit
+        return bool(self.storage_limit) and self.storage >= _MUCH_SHARE * self.storage_limit
 
     @property
     def may_serve(self) -> bool:
@@ -276,8 +276,8 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
 
 def _is_following(replica: Mapping[str, Any]) -> bool:
     # Its leader asks it every second.
-    is_heard = not replica.get("offline") and int(replica.get("active", 0)) < 3 * NS
-    return is_heard and not replica.get("current") and 0 < int(replica.get("lag", 0)) <= _ON_ITS_WAY
+    is_heard = not replica.get("offline") and int(replica.get("active", 0)) < 3 * SECOND_NS
+    return is_heard and not replica.get("current") and 0 < int(replica.get("lag", 0)) <= _MAX_ON_ITS_WAY
 
 
 def _parse_source(info: Mapping[str, Any], reader: str, mirrored: int | None) -> SourceSnapshot:
@@ -289,7 +289,7 @@ def _parse_source(info: Mapping[str, Any], reader: str, mirrored: int | None) ->
         stream=source_name(info, reader) if "name" in info else "?",
         seq=None if seq is None else int(seq),
         lag=int(info.get("lag", 0)),
-        heard=None if active < 0 else active / NS,
+        heard=None if active < 0 else active / SECOND_NS,
         error=str(error.get("description", error)) if isinstance(error, dict) else None,
     )
 

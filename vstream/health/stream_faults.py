@@ -14,7 +14,7 @@ from vstream.topology.replication import PhysicalStream, list_durables, physical
 from vstream.topology.stream_config import StreamConfig
 from vstream.value_class import value_class
 
-_PAYLOAD = 2**20
+_DEFAULT_PAYLOAD_BYTES = 2**20
 """Bytes that a message may have where servers have no limit of their own."""
 _DIRECT = ("allow_direct", "mirror_direct")
 _TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
@@ -93,7 +93,7 @@ def _list_refusals(part: PhysicalStream, observed: StreamSnapshot, fields: Mappi
             yield f"it refuses new messages of subjects that have {keeps:,} (`discard_new_per_subject`)"
     if largest := _tighter_limit(part, fields, "max_msg_size"):
         yield f"it refuses messages above {format_size(largest)} (`max_msg_size`)"
-    if 0 < (room := _tighter_limit(part, fields, "max_bytes")) < _PAYLOAD:
+    if 0 < (room := _tighter_limit(part, fields, "max_bytes")) < _DEFAULT_PAYLOAD_BYTES:
         yield f"it keeps no message above {format_size(room)} (`max_bytes`)"
     for field, value in part.limits.items():
         if value is True and field.startswith("allow_") and field not in _DIRECT and not fields.get(field):

@@ -25,19 +25,19 @@ from vstream.probe.read_your_writes import METHODS, OwnRead
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import repeat_looks
 from vstream.probe.stream_info import StreamInfo
-from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError, ProbeTarget
+from vstream.probe.target import FAIR_TIMEOUT, OutOfTimeError, ProbeTarget
 from vstream.topology import naming, physical
 from vstream.value_class import value_class
 
 CANARY_HEADER = "Vstream-Canary"
 """`<run id>.<region of origin>`: identifies a canary."""
 
-FIRST_PAUSE = 0.005
-_LAST_PAUSE = 0.05
-_SLOW_PAUSE = 0.25
+FIRST_PAUSE_SECONDS = 0.005
+_LAST_PAUSE_SECONDS = 0.05
+_SLOW_PAUSE_SECONDS = 0.25
 _OWN_TIMEOUT = 5.0
 """Seconds in which a region may serve what was published there: one without a leader must not hold up the probe."""
-_PROMPT = 1.0
+_PROMPT_SECONDS = 1.0
 """Seconds in which canaries arrive where all is well. Then the probe looks less often, and other streams may begin."""
 
 
@@ -120,18 +120,18 @@ class CanaryFlight:
             if all(reader.facts is None for reader in self.readers.values()):
                 return
             async with asyncio.TaskGroup() as tasks:
-                until = time.monotonic() + _PROMPT
+                until = time.monotonic() + _PROMPT_SECONDS
                 for canary in self.canaries.values():
                     tasks.create_task(self._publish(canary, until))
                 for reader in self.readers.values():
-                    tasks.create_task(self._watch(reader, until, _LAST_PAUSE))
+                    tasks.create_task(self._watch(reader, until, _LAST_PAUSE_SECONDS))
         async with asyncio.TaskGroup() as tasks:
             for reader in self.readers.values():
-                tasks.create_task(self._watch(reader, reader.target.deadline, _SLOW_PAUSE))
+                tasks.create_task(self._watch(reader, reader.target.deadline, _SLOW_PAUSE_SECONDS))
             for canary in self.canaries.values():
                 until = min(self.readers[canary.origin].target.deadline, canary.acked_at + _OWN_TIMEOUT)
                 for own_read in canary.own_reads:
-                    tasks.create_task(own_read.watch(until, _SLOW_PAUSE))
+                    tasks.create_task(own_read.watch(until, _SLOW_PAUSE_SECONDS))
 
     def checks(self) -> list[Check]:
         """The results: for each origin its publish, and its arrival in each region."""
@@ -152,7 +152,7 @@ class CanaryFlight:
     async def _begin(self, reader: Reader) -> None:
         now = time.monotonic()
         # All publish at the same time: a region that hangs may not use up the time of the others.
-        patience = max(FAIR_PATIENCE, (reader.target.deadline - now) / 4)
+        patience = max(FAIR_TIMEOUT, (reader.target.deadline - now) / 4)
         hurried = replace(reader.target, deadline=min(reader.target.deadline, now + patience))
         check, reader.facts = await probe_copy(hurried)
         if reader.facts is None:
@@ -211,13 +211,13 @@ class CanaryFlight:
             canary.own_reads = tuple(own_read(method=method) for method in METHODS)
             async with asyncio.TaskGroup() as tasks:
                 for started_read in canary.own_reads:
-                    tasks.create_task(started_read.watch(until, _LAST_PAUSE))
+                    tasks.create_task(started_read.watch(until, _LAST_PAUSE_SECONDS))
 
     async def _watch(self, reader: Reader, until: float, longest_pause: float) -> None:
         """Look for what has not arrived yet, until *until*, at intervals that grow to *longest_pause* seconds."""
         if reader.facts is None:
             return
-        async for _ in repeat_looks(until, FIRST_PAUSE, longest_pause):
+        async for _ in repeat_looks(until, FIRST_PAUSE_SECONDS, longest_pause):
             missing = [canary for canary in self.canaries.values() if _is_awaited(canary, reader)]
             if not missing:
                 return

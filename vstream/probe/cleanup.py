@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from vstream.errors import ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.connection import Connection, ask_api
-from vstream.probe.canaries import CANARY_HEADER, FIRST_PAUSE, Canary, CanaryFlight, Fate
+from vstream.probe.canaries import CANARY_HEADER, FIRST_PAUSE_SECONDS, Canary, CanaryFlight, Fate
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import repeat_looks
 from vstream.topology import naming, physical
@@ -34,11 +34,11 @@ from vstream.topology.model import Role, Topology, VirtualStream
 
 CLEANUP_TIMEOUT = 10.0
 """Seconds to clean up after one stream's canaries, in addition to the probe's deadline. It needs 20 ms."""
-_LATE = 1.0
+_LATE_CANARIES_TIMEOUT = 1.0
 """Seconds within which canaries on their way arrive after their original is gone."""
-_REQUEST = 2.0
-_LONGEST_PAUSE = 0.1
-_UNAVAILABLE = 503
+_REQUEST_TIMEOUT = 2.0
+_MAX_PAUSE_SECONDS = 0.1
+_STATUS_UNAVAILABLE = 503
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Cleanup:
         seq: int | None = canary.seq
         if canary.fate is Fate.UNKNOWN:
             subject = physical.stored_subject(self.topology.naming, self.stream, region, canary.subject)
-            until = self.deadline - _REQUEST
+            until = self.deadline - _REQUEST_TIMEOUT
             seq, problem = await self._find(region, name, subject, canary, from_seq=1, until=until)
             if problem is not None:
                 return self._unseen(region, name, problem)
@@ -117,7 +117,7 @@ class Cleanup:
                 # Mirrors keep the sequences of an order.
                 if arrival.stream == name or role is Role.ORDER:
                     sequences[origin] = arrival.seq
-        until = min(self.deadline - _REQUEST, time.monotonic() + _LATE)
+        until = min(self.deadline - _REQUEST_TIMEOUT, time.monotonic() + _LATE_CANARIES_TIMEOUT)
         absent = [canary for canary in canaries if canary.origin not in sequences]
         looks = await asyncio.gather(
             *(self._find(region, name, canary.subject, canary, from_seq=first, until=until) for canary in absent)
@@ -134,7 +134,7 @@ class Cleanup:
     ) -> tuple[int | None, str | None]:
         """The sequence of *canary* in the physical stream *name*, if it has come by *until*; why one could not look."""
         problem = None
-        async for _ in repeat_looks(until, FIRST_PAUSE, _LONGEST_PAUSE):
+        async for _ in repeat_looks(until, FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS):
             problem = None
             try:
                 seq = await self._walk(region, name, subject, canary, from_seq)
@@ -182,7 +182,7 @@ class Cleanup:
 
     async def _remove(self, region: str, name: str, seq: int, canary: Canary) -> str | None:
         """Delete the canary at *seq* and see it gone. Returns why that did not succeed in time, if so."""
-        problem, pause = "there was no time left", FIRST_PAUSE
+        problem, pause = "there was no time left", FIRST_PAUSE_SECONDS
         while time.monotonic() < self.deadline:
             try:
                 if not await self._is_there(region, name, seq, canary):
@@ -195,13 +195,13 @@ class Cleanup:
             except ServerError as error:
                 if error.err_code == error_codes.STREAM_NOT_FOUND:
                     return None
-                if error.code != _UNAVAILABLE and error.message == problem:
+                if error.code != _STATUS_UNAVAILABLE and error.message == problem:
                     return problem  # refused twice: for good, and not because somebody else was faster
                 problem = error.message
             except VstreamError as error:
                 problem = error.message
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            pause = min(pause * 2, _MAX_PAUSE_SECONDS)
         return problem
 
     async def _is_there(self, region: str, name: str, seq: int, canary: Canary) -> bool:
@@ -216,7 +216,7 @@ class Cleanup:
         connection = regional if regional is not None and regional.is_connected else next(connected, None)
         if connection is None:
             raise VstreamError("lost the connection to every region")
-        return connection, max(0.1, min(_REQUEST, self.deadline - time.monotonic()))
+        return connection, max(0.1, min(_REQUEST_TIMEOUT, self.deadline - time.monotonic()))
 
     def _unseen(self, region: str, name: str, reason: str) -> Check:
         return self._check(

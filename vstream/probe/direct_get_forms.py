@@ -23,13 +23,13 @@ from vstream.topology import naming, physical
 from vstream.topology.units import parse_version
 from vstream.value_class import value_class
 
-_PENDING = "Nats-Num-Pending"
-_MOST_SUBJECTS = 1024
+_PENDING_HEADER = "Nats-Num-Pending"
+_MAX_SUBJECTS = 1024
 """Maximum number of subjects that a multi-subject request may match (server/stream.go, getDirectMulti)."""
-_BATCH = 4
+_BATCH_MESSAGES = 4
 _RECENT = (2, 11, 0)
 NOWHERE = "_vstream_probe_none"
-_LAST_SEQ = 2**53
+_MAX_SEQ = 2**53
 _END, _NOT_FOUND, _INVALID, _TOO_MANY = 204, 404, 408, 413
 
 
@@ -71,10 +71,10 @@ def _check_age(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
 
 
 def _check_batch(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
-    if answers[-1].status != _END or _PENDING not in answers[-1].headers:
-        return f"the batch ended with {describe_answer(answers[-1])}, not with 204 and `{_PENDING}`"
-    if not 1 <= len(answers) - 1 <= _BATCH:
-        return f"a batch of {_BATCH} had {len(answers) - 1} messages"
+    if answers[-1].status != _END or _PENDING_HEADER not in answers[-1].headers:
+        return f"the batch ended with {describe_answer(answers[-1])}, not with 204 and `{_PENDING_HEADER}`"
+    if not 1 <= len(answers) - 1 <= _BATCH_MESSAGES:
+        return f"a batch of {_BATCH_MESSAGES} had {len(answers) - 1} messages"
     return _check_known_message(message, answers)
 
 
@@ -122,14 +122,14 @@ FORMS = (
     ),
     RequestForm(
         name="batch",
-        body=lambda m: {"seq": m.seq, "batch": _BATCH, "next_by_subj": m.subject},
+        body=lambda m: {"seq": m.seq, "batch": _BATCH_MESSAGES, "next_by_subj": m.subject},
         judge=_check_batch,
         is_recent=True,
         is_many=True,
     ),
     RequestForm(
         name="batch with max_bytes",
-        body=lambda m: {"seq": m.seq, "batch": _BATCH, "max_bytes": 1, "next_by_subj": direct.ANY_SUBJECT},
+        body=lambda m: {"seq": m.seq, "batch": _BATCH_MESSAGES, "max_bytes": 1, "next_by_subj": direct.ANY_SUBJECT},
         judge=_check_single,
         is_recent=True,
         is_many=True,
@@ -158,7 +158,7 @@ FORMS = (
         is_recent=True,
         is_many=True,
     ),
-    RequestForm(name="no such sequence", body=lambda _: {"seq": _LAST_SEQ}, status=_NOT_FOUND),
+    RequestForm(name="no such sequence", body=lambda _: {"seq": _MAX_SEQ}, status=_NOT_FOUND),
     RequestForm(name="no such subject", body=lambda m: {"last_by_subj": f"{m.subject}.{NOWHERE}"}, status=_NOT_FOUND),
     RequestForm(
         name="no such subject, appended",
@@ -210,7 +210,7 @@ async def probe_direct_get_forms(
         return [_skip(target, name, "the stream has no message to ask for") for name in (*names, NO_STREAM)]
     checks = [await _try_form(target, form, message, budget) for form in FORMS]
     count = 0 if facts is None else facts.subject_count
-    if count > _MOST_SUBJECTS:
+    if count > _MAX_SUBJECTS:
         checks.append(await _try_form(target, TOO_MANY, message, budget))
     else:
         checks.append(_skip(target, TOO_MANY.name, "413 needs a stream with more than 1,024 subjects"))
@@ -283,7 +283,7 @@ async def _try_unknown_stream(target: ProbeTarget) -> Check:
 
 def _is_end(answer: Reply) -> bool:
     """Whether nothing follows: a status does not, nor does what a server answers that knows no batches (ADR-31)."""
-    return answer.status is not None or _PENDING not in answer.headers
+    return answer.status is not None or _PENDING_HEADER not in answer.headers
 
 
 def _stream_named_in(target: ProbeTarget, answer: Reply) -> str | None:

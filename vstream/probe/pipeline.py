@@ -32,7 +32,7 @@ from vstream.value_class import value_class
 
 _Result = TypeVar("_Result")
 
-_IN_FLIGHT = 32
+_MAX_PARALLEL_REQUESTS = 32
 """Number of parallel requests: more make servers slower, not faster."""
 _FORMS_TIMEOUT = 15.0
 """Seconds for all forms of one stream, whatever is left until the deadline. They need 2 s."""
@@ -130,9 +130,9 @@ class _Probe:
         self._total = 0
         self._names: asyncio.Task[list[str]] | None = None
         # By region: one that answers slowly must not keep others from being asked.
-        each = max(1, _IN_FLIGHT // max(1, len(regions)))
+        each = max(1, _MAX_PARALLEL_REQUESTS // max(1, len(regions)))
         self._slots = {region: asyncio.Semaphore(each) for region in regions}
-        streams = max(1, _IN_FLIGHT // max(1, len(regions)) ** 2)
+        streams = max(1, _MAX_PARALLEL_REQUESTS // max(1, len(regions)) ** 2)
         self._canary_slots, self._cleanup_slots = asyncio.Semaphore(streams), asyncio.Semaphore(streams)
 
     async def run(self, streams: Sequence[VirtualStream]) -> tuple[Check, ...]:

@@ -24,15 +24,15 @@ from vstream.syntax.document import Json
 from vstream.topology import naming
 from vstream.topology.profiles import profile_of
 
-_MS = 1_000_000
-_NS = 1_000_000_000
-_FORGOTTEN_AFTER = 30
+_MS_NS = 1_000_000
+_SECOND_NS = 1_000_000_000
+_FORGOTTEN_AFTER_SECONDS = 30
 """Seconds without a pull until servers delete the consumer."""
-_MOST = 8
-_LONGEST = 5
+_MAX_PULL_MESSAGES = 8
+_MAX_PULL_SECONDS = 5
 """Limits of a pull of this consumer: messages, and seconds."""
-_WAIT = 2.0
-_PAUSE = 0.01
+_WAIT_TIMEOUT = 2.0
+_PAUSE_SECONDS = 0.01
 """Seconds until a sent pull is sure to wait, and between two checks whether it does."""
 _HEARTBEAT, _BAD, _NONE, _TIMEOUT, _CONFLICT = 100, 400, 404, 408, 409
 
@@ -57,11 +57,11 @@ class _Status(NamedTuple):
 
 _STATUSES = (
     _Status("no_wait, nothing there", {"batch": 1, "no_wait": True}, _NONE),
-    _Status("expires", {"batch": 1, "expires": 100 * _MS}, _TIMEOUT),
-    _Status("heartbeats", {"batch": 1, "expires": 700 * _MS, "idle_heartbeat": 200 * _MS}, _TIMEOUT, beats=True),
-    _Status("heartbeat too long", {"batch": 1, "expires": 500 * _MS, "idle_heartbeat": 400 * _MS}, _BAD),
-    _Status("batch too large", {"batch": _MOST + 1, "no_wait": True}, _CONFLICT),
-    _Status("expires too late", {"batch": 1, "expires": (_LONGEST + 5) * _NS}, _CONFLICT),
+    _Status("expires", {"batch": 1, "expires": 100 * _MS_NS}, _TIMEOUT),
+    _Status("heartbeats", {"batch": 1, "expires": 700 * _MS_NS, "idle_heartbeat": 200 * _MS_NS}, _TIMEOUT, beats=True),
+    _Status("heartbeat too long", {"batch": 1, "expires": 500 * _MS_NS, "idle_heartbeat": 400 * _MS_NS}, _BAD),
+    _Status("batch too large", {"batch": _MAX_PULL_MESSAGES + 1, "no_wait": True}, _CONFLICT),
+    _Status("expires too late", {"batch": 1, "expires": (_MAX_PULL_SECONDS + 5) * _SECOND_NS}, _CONFLICT),
 )
 NAMES = (CREATE, ONE, ACK, BATCH, *(status.name for status in _STATUSES), GONE, NO_CONSUMER)
 """In the order of the table."""
@@ -84,9 +84,9 @@ async def probe_pull_requests(
         "filter_subject": canaries,
         "mem_storage": True,
         "num_replicas": 1,
-        "inactive_threshold": _FORGOTTEN_AFTER * _NS,
-        "max_batch": _MOST,
-        "max_expires": _LONGEST * _NS,
+        "inactive_threshold": _FORGOTTEN_AFTER_SECONDS * _SECOND_NS,
+        "max_batch": _MAX_PULL_MESSAGES,
+        "max_expires": _MAX_PULL_SECONDS * _SECOND_NS,
     }
     try:
         created = await pulling.create(config)
@@ -139,7 +139,9 @@ class _Pulling:
             return [target.make_check(Hop.PULL, CheckStatus.SKIPPED, reason, form=name) for name in (ONE, ACK, BATCH)]
         first_check, answers = await self._pull(ONE, None, _check_message)
         ack_reply = answers[-1].reply if answers else ""
-        rest, _ = await self._pull(BATCH, {"batch": _MOST, "no_wait": True}, lambda got: _check_batch(got, arrived - 1))
+        rest, _ = await self._pull(
+            BATCH, {"batch": _MAX_PULL_MESSAGES, "no_wait": True}, lambda got: _check_batch(got, arrived - 1)
+        )
         return [first_check, await self._acknowledge(ack_reply), rest]
 
     async def _acknowledge(self, reply: str) -> Check:
@@ -174,7 +176,9 @@ class _Pulling:
     async def delete_while_waiting(self) -> Check:
         """Delete the consumer while a pull waits; it is not used after that."""
         target = self._target
-        pulling = asyncio.create_task(self._pull(GONE, {"batch": 1, "expires": _LONGEST * _NS}, _check_gone))
+        pulling = asyncio.create_task(
+            self._pull(GONE, {"batch": 1, "expires": _MAX_PULL_SECONDS * _SECOND_NS}, _check_gone)
+        )
         try:
             await self._delete()
         except VstreamError as error:
@@ -187,13 +191,13 @@ class _Pulling:
 
     async def _delete(self) -> None:
         target, stream = self._target, self._target.stream.name
-        waits_until = time.monotonic() + _WAIT
+        waits_until = time.monotonic() + _WAIT_TIMEOUT
         while time.monotonic() < waits_until:
             asked = f"{naming.API}.CONSUMER.INFO.{stream}.{self.name}"
             info, _ = await target.measure(lambda timeout: target.connection.request_json(asked, timeout=timeout))  # noqa: B023 - awaited here
             if info.get("num_waiting"):
                 break
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE_SECONDS)
         subject = f"{naming.API}.CONSUMER.DELETE.{stream}.{self.name}"
         await target.measure(lambda timeout: ask_api(target.connection, subject, timeout=timeout))
 
@@ -228,7 +232,7 @@ class _Pulling:
                 return left == 0 or answer.status not in {None, _HEARTBEAT}
 
             return await target.connection.request_many(
-                f"{self._next}.{self.name}", payload, is_last=is_last, timeout=timeout + _LONGEST
+                f"{self._next}.{self.name}", payload, is_last=is_last, timeout=timeout + _MAX_PULL_SECONDS
             )
 
         try:
@@ -259,7 +263,7 @@ def _check_batch(answers: Sequence[Reply], count: int) -> str | None:
     if messages < count:
         return f"{messages} messages came, and {count} are there"
     # Servers before 2.11 end it as if it had expired.
-    if messages < _MOST and answers[-1].status not in {_NONE, _TIMEOUT}:
+    if messages < _MAX_PULL_MESSAGES and answers[-1].status not in {_NONE, _TIMEOUT}:
         return f"ended with {describe_answer(answers[-1])}, not {_NONE}"
     return None
 

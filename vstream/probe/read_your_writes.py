@@ -24,7 +24,7 @@ BY_LEADER = "STREAM.MSG.GET"
 BY_ANY = "DIRECT.GET"
 METHODS = (BY_LEADER, BY_ANY)
 
-_FIRST_PAUSE = 0.001
+_FIRST_PAUSE_SECONDS = 0.001
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class OwnRead:
 
     async def watch(self, until: float, longest_pause: float) -> None:
         """Read until it is served or until *until*, with pauses that grow to *longest_pause* seconds."""
-        async for _ in repeat_looks(until, _FIRST_PAUSE, longest_pause):
+        async for _ in repeat_looks(until, _FIRST_PAUSE_SECONDS, longest_pause):
             if self.elapsed_ms is not None:
                 return
             try:

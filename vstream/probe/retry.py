@@ -14,8 +14,8 @@ from vstream.value_class import value_class
 
 REPEAT_TIMEOUT = 3.0
 """Seconds for all repeated requests in one region. A replica that lags for longer counts as wrong."""
-_FIRST_PAUSE = 0.02
-_GROWTH = 1.5
+_FIRST_PAUSE_SECONDS = 0.02
+_PAUSE_FACTOR = 1.5
 
 
 @value_class
@@ -34,7 +34,7 @@ async def repeat_looks(until: float, first_pause: float, longest_pause: float) -
     while (left := until - time.monotonic()) > 0:
         await asyncio.sleep(min(pause, left))
         yield
-        pause = min(pause * _GROWTH, longest_pause)
+        pause = min(pause * _PAUSE_FACTOR, longest_pause)
 
 
 class Budget:
@@ -54,7 +54,7 @@ class Budget:
 
         Nobody answers a new consumer's name at first in other clusters, until gateways have heard of it.
         """
-        pause = _FIRST_PAUSE
+        pause = _FIRST_PAUSE_SECONDS
         while True:
             is_last = time.monotonic() + pause > self._until
             try:

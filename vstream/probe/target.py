@@ -16,7 +16,7 @@ from vstream.value_class import value_class
 
 _Answer = TypeVar("_Answer")
 
-FAIR_PATIENCE = 1.0
+FAIR_TIMEOUT = 1.0
 """Seconds. A missing answer within less proves nothing: the deadline was too near."""
 
 
@@ -90,7 +90,7 @@ class ProbeTarget:
         try:
             answer = await ask(patience)
         except NotReachableError as error:
-            if patience < FAIR_PATIENCE:
+            if patience < FAIR_TIMEOUT:
                 raise OutOfTimeError(error.message, hint="give the probe more time") from error
             raise
         return answer, (time.monotonic() - began) * 1000

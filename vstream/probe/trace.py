@@ -29,7 +29,7 @@ from vstream.value_class import value_class
 
 SINCE = (2, 11, 0)
 _DEST, _ONLY, _HOP = "Nats-Trace-Dest", "Nats-Trace-Only", "Nats-Trace-Hop"
-_MOST_HOPS = 10_000
+_MAX_HOPS = 10_000
 """Largest believable number of servers that one server sends a message to."""
 _CONNECTIONS = {0: "client", 1: "route", 2: "gateway", 3: "system", 4: "leaf node", 5: "JetStream", 6: "account"}
 """What `kind` stands for (ADR-41)."""
@@ -129,7 +129,7 @@ class _Trace:
         hops = set()
         for hop, event in self.events.items():
             count = int(event.get("hops") or 0)
-            if count > _MOST_HOPS:
+            if count > _MAX_HOPS:
                 raise MalformedAnswerError(_DEST, f"it announces {count:,} hops")
             hops |= {f"{hop}.{number}".lstrip(".") for number in range(1, count + 1)}
         return hops - self.events.keys()

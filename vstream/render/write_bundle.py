@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from vstream.errors import VstreamError
-from vstream.files import BUNDLE_MARKER, READABLE, write_atomically
+from vstream.files import BUNDLE_MARKER, READABLE_MODE, write_atomically
 from vstream.topology.bundle import Artifact, is_private
 
 _PRIVATE, _PRIVATE_DIRECTORY = 0o600, 0o700
@@ -74,5 +74,5 @@ def _write_artifact(path: Path, artifact: Artifact) -> None:
 def _write_readable(path: Path, text: str) -> None:
     """Write a file for nobody else to write, whatever the umask is, and through no link that came meanwhile."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-    with os.fdopen(os.open(path, flags, READABLE), "w", encoding="utf-8", newline="") as file:
+    with os.fdopen(os.open(path, flags, READABLE_MODE), "w", encoding="utf-8", newline="") as file:
         file.write(text)

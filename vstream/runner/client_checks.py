@@ -27,9 +27,9 @@ CONSUMER = "vstream-try"
 """The durable consumer that exists beforehand."""
 TIMEOUT = 3.0
 """Seconds for each operation."""
-_PREPARE = 30.0
+_PREPARE_TIMEOUT = 30.0
 _API = "$JS.API"
-_NS = 1_000_000_000
+_SECOND_NS = 1_000_000_000
 _NO_MESSAGES = {404, 408}
 
 
@@ -77,7 +77,7 @@ class OperationChecks:
         config = {"durable_name": CONSUMER, "name": CONSUMER, "ack_policy": "explicit", "deliver_policy": "all"}
         subject = f"{_API}.CONSUMER.DURABLE.CREATE.{read}.{CONSUMER}"
         request = {"stream_name": read, "config": config}
-        await request_consumer(self._connection, subject, request, within=_PREPARE)
+        await request_consumer(self._connection, subject, request, within=_PREPARE_TIMEOUT)
 
     async def run(self) -> list[OperationRecord]:
         """Try one operation of each kind, in order."""
@@ -182,7 +182,7 @@ class OperationChecks:
 
     async def _pull_next(self, stream: str, consumer: str) -> Reply | None:
         """The next message of *consumer* on *stream*; None: it has none. Raises VstreamError."""
-        body = json.dumps({"batch": 1, "expires": round((TIMEOUT - 0.5) * _NS)}).encode()
+        body = json.dumps({"batch": 1, "expires": round((TIMEOUT - 0.5) * _SECOND_NS)}).encode()
         subject = f"{_API}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         # A message comes under its stored subject: a request would not know it for its answer.
         inbox, came = self._connection.inbox(), asyncio.get_running_loop().create_future()
@@ -212,7 +212,7 @@ class OperationChecks:
 
     async def _create_consumer(self) -> _Answer:
         tried = self._tried
-        config = {"ack_policy": "explicit", "inactive_threshold": 10 * _NS}
+        config = {"ack_policy": "explicit", "inactive_threshold": 10 * _SECOND_NS}
         made = await self._ask_api(
             f"CONSUMER.CREATE.{self._consumer_stream}", {"stream_name": self._consumer_stream, "config": config}
         )

@@ -22,11 +22,11 @@ from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.stream_config import source_name
 
-_POLL = 0.2
-_REQUEST = 2.0
-_TAIL = 500
+_POLL_SECONDS = 0.2
+_REQUEST_TIMEOUT = 2.0
+_TAIL_MESSAGES = 500
 """Messages read from the end of a stream at first; the number doubles."""
-_SETTLED = 3
+_SETTLED_LOOKS = 3
 """How often a write stream must be unchanged before it counts as quiet."""
 
 
@@ -63,12 +63,12 @@ class ConvergenceWait:
     async def wait_until_settled(self, *, within: float) -> None:
         """Like `wait_until_reached`, after publishing has ended: later messages count too."""
         deadline, before, quiet = time.monotonic() + within, None, 0
-        while quiet < _SETTLED:
+        while quiet < _SETTLED_LOOKS:
             ends = await self._read_ends(deadline)
             await self._wait_until_copied(ends, deadline)
             quiet = quiet + 1 if ends == before else 0
             before = ends
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _read_ends(self, deadline: float) -> dict[str, int]:
         """The last sequence of each source that holds anything. Raises NotReachableError if one does not answer in time."""
@@ -83,7 +83,7 @@ class ConvergenceWait:
                 if time.monotonic() > deadline:
                     silent = ", ".join(name for name in names if name not in last)
                     raise NotReachableError(f"nobody answers for {silent}")
-                await asyncio.sleep(_POLL)
+                await asyncio.sleep(_POLL_SECONDS)
         return last
 
     async def _wait_until_copied(self, ends: Mapping[str, int], deadline: float) -> None:
@@ -94,7 +94,7 @@ class ConvergenceWait:
                 return
             if time.monotonic() > deadline:
                 raise VstreamError("; ".join(behind))
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _list_lags(self, reader: _Reader, ends: Mapping[str, int]) -> list[str]:
         """What *reader* still lacks of *ends*."""
@@ -125,7 +125,7 @@ class ConvergenceWait:
 
     async def _read_positions_from_messages(self, reader: _Reader, last: int, ends: Mapping[str, int]) -> None:
         """Find in the messages themselves how far *reader* has come."""
-        start, tail = reader.looked_to, _TAIL
+        start, tail = reader.looked_to, _TAIL_MESSAGES
         while last > reader.looked_to:
             first = start + 1 if start else max(1, last - tail + 1)
             seen: set[str] = set()
@@ -135,7 +135,7 @@ class ConvergenceWait:
                     reader.stream.config.name,
                     from_seq=first,
                     headers_only=True,
-                    patience=_REQUEST,
+                    patience=_REQUEST_TIMEOUT,
                 ):
                     source, seq = origin_of(message.headers, reader.sources, reader=reader.stream.config.name)
                     if source is not None and seq is not None:
@@ -151,7 +151,7 @@ class ConvergenceWait:
     async def _read_info(self, stream: str) -> dict[str, Any] | None:
         subject = naming.api_subject("STREAM.INFO", stream)
         try:
-            answer = await self._choose_connection(stream).request_json(subject, timeout=_REQUEST)
+            answer = await self._choose_connection(stream).request_json(subject, timeout=_REQUEST_TIMEOUT)
         except VstreamError:
             return None
         return answer if api_error(answer, subject) is None and "state" in answer else None

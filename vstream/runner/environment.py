@@ -41,9 +41,9 @@ _READY_TIMEOUT = 90.0
 """Seconds until the lab of a scenario must be ready: others may run beside it."""
 _RESYNC_TIMEOUT = 240.0
 """Seconds. A stream of one replica cannot be stepped down: it asks again when it does so by itself."""
-_PROBE = 20.0
-_PAUSE = 1.0
-_WORKS = 90.0
+_PROBE_TIMEOUT = 20.0
+_PAUSE_SECONDS = 1.0
+_READY_WITHIN = 90.0
 """Seconds until a probe must have passed. After a start, sourcing takes a second or two."""
 
 
@@ -192,7 +192,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
 async def repair_meta(environment: Environment) -> None:
     """Do what `vstream repair meta` does with `--yes`, once it can. Raises VstreamError."""
     topology = environment.topology
-    deadline = time.monotonic() + _WORKS
+    deadline = time.monotonic() + _READY_WITHIN
     while True:
         groups = await rescue_groups(topology, find_and_trust_servers(topology, environment.lab), is_approved=True)
         if choose_rescuable_groups(groups):
@@ -200,7 +200,7 @@ async def repair_meta(environment: Environment) -> None:
         if time.monotonic() > deadline:
             reasons = [reason for group in groups for reason in (group.refusal, *group.unknown) if reason is not None]
             raise VstreamError(f"the meta group cannot be repaired: {'; '.join(reasons)}")
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def resync(environment: Environment) -> None:
@@ -213,10 +213,10 @@ async def resync(environment: Environment) -> None:
 
 
 async def _wait_until_probe_passes(environment: Environment) -> None:
-    deadline = time.monotonic() + _WORKS
+    deadline = time.monotonic() + _READY_WITHIN
     while True:
         async with connect_all(environment.topology, environment.endpoints) as connections:
-            report = await run_probe(environment.topology, connections, ProbeOptions(timeout=_PROBE))
+            report = await run_probe(environment.topology, connections, ProbeOptions(timeout=_PROBE_TIMEOUT))
         if report.is_pass:
             return
         if time.monotonic() > deadline:

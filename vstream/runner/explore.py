@@ -29,7 +29,7 @@ from vstream.scenario.model import Scenario
 from vstream.scenario.shrink import shrink
 from vstream.value_class import value_class
 
-_SEEDS = 2**31
+_MAX_SEED = 2**31
 _CONFIRMATIONS = 3
 """How often a failed scenario runs again before it counts as one that does not fail every time."""
 
@@ -113,7 +113,7 @@ class SearchLimits:
 def list_seeds(seed: int) -> list[int]:
     """The first seeds of the scenarios for *seed*; more are never needed."""
     chance = random.Random(seed)  # noqa: S311 - it has to be repeatable
-    return [chance.randrange(_SEEDS) for _ in range(10_000)]
+    return [chance.randrange(_MAX_SEED) for _ in range(10_000)]
 
 
 def summarize_steps(data: ScenarioData) -> str:

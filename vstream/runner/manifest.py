@@ -25,7 +25,7 @@ from vstream.topology.model import Topology
 
 SAMPLE = TypeAdapter(Sample)
 _PANIC = re.compile(r"panic:|fatal error:|\[FTL\]|DATA RACE|SIGSEGV")
-_PANICS = 20
+_MAX_PANIC_LINES = 20
 """Log lines stored per server."""
 
 
@@ -128,7 +128,7 @@ class ManifestWriter:
                     region=server.region,
                     cluster=server.address.cluster_name,
                     version=server.version,
-                    panics=tuple(panics[:_PANICS]),
+                    panics=tuple(panics[:_MAX_PANIC_LINES]),
                 )
             )
         self._manifest = replace(self._manifest, servers=tuple(servers))

@@ -23,7 +23,7 @@ MSG_ID = "Nats-Msg-Id"
 LIMITS = ("max_msgs_per_subject", "max_msgs", "max_bytes", "max_age")
 FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _ANSWER_TIMEOUT = 5.0
-_PAUSE = 0.5
+_PAUSE_SECONDS = 0.5
 
 
 async def read_back(
@@ -46,7 +46,7 @@ async def read_back(
             return captured_stream(stream, messages=await _read_once(connection, stream.config.name, capture, streams))
         except VstreamError as error:
             problem = error.message
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE_SECONDS)
     return captured_stream(stream, error=problem)
 
 

@@ -67,11 +67,10 @@ Watcher = Callable[[Event], None]
 Interval = tuple[int, int]
 """From when to when, in nanoseconds since the capture's start."""
 
-_NS = 1_000_000_000
-_START_DELAY = 200_000_000
+_SECOND_NS = 1_000_000_000
+_START_DELAY_NS = 200_000_000
 """Nanoseconds from the start signal until the first message is due."""
-_REST_BEFORE_FAULT = 300_000_000
-"""Nanoseconds between a window and the next fault."""
+_REST_BEFORE_FAULT_NS = 300_000_000
 _CONNECT_TIMEOUT = 20.0
 _READY_TIMEOUT = 60.0
 _DRAIN_TIMEOUT = 60.0
@@ -80,12 +79,12 @@ _CONVERGENCE_TIMEOUT = 240.0
 """Seconds, for the last one. A lost source is retried after at most two minutes."""
 _READ_BACK_TIMEOUT = 120.0
 """Seconds per stream."""
-_READ_BACK_APART = 20.0
+_SHORT_READ_BACK_TIMEOUT = 20.0
 """The same, where regions have had their time already, and do not agree."""
 _GIVE_UP_TIMEOUT = 1.0
 """Seconds for servers to become healthy if they are taken down anyway."""
 _HEAL_TIMEOUT = 60.0
-_TICK = 0.1
+_TICK_SECONDS = 0.1
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO})
 
 
@@ -275,7 +274,7 @@ class _ScenarioRun:
 
     async def begin_load(self) -> None:
         """Let clients begin: faults can come at any moment from then on."""
-        self._workload_began_at = self._recording.now() + _START_DELAY
+        self._workload_began_at = self._recording.now() + _START_DELAY_NS
         self._recording.manifest.record_load_start(self._workload_began_at)
         self._recording.manifest.write()
         self._recording.on_event(WorkloadBegan(at=self._workload_began_at))
@@ -292,7 +291,7 @@ class _ScenarioRun:
             await self._pause(self._workload_began_at + step.at - self._recording.now())
         if isinstance(step.action, model.Inject):
             # Answers that were due at the end of the window before do not count against this one.
-            await self._pause(_REST_BEFORE_FAULT)
+            await self._pause(_REST_BEFORE_FAULT_NS)
         description, began = describe_action(step.action), self._recording.now()
         total = len(self._recording.scenario.steps)
         self._recording.on_event(
@@ -321,7 +320,7 @@ class _ScenarioRun:
             case model.Resync():
                 await resync(self._environment)
             case model.Converge():
-                await self._make_convergence_wait().wait_until_reached(within=action.within / _NS)
+                await self._make_convergence_wait().wait_until_reached(within=action.within / _SECOND_NS)
             case model.Try():
                 await self._try_operations(action, number)
             case model.ChangeRegion():
@@ -366,7 +365,7 @@ class _ScenarioRun:
         """Let the load run. Raises VstreamError if clients end by themselves meanwhile."""
         until = self._recording.now() + nanoseconds
         while (left := until - self._recording.now()) > 0:
-            await asyncio.sleep(min(left / _NS, _TICK))
+            await asyncio.sleep(min(left / _SECOND_NS, _TICK_SECONDS))
             self._require_running()
 
     def _require_running(self) -> None:
@@ -377,7 +376,7 @@ class _ScenarioRun:
         """After the last step: until nothing can change any more, and all of it is written down."""
         self._recording.report_activity("waiting for the last answers")
         self._recording.manifest.record_load_end(self._recording.now())
-        waits = [publishers.give_up / _NS for publishers in self._recording.scenario.workload.publishers]
+        waits = [publishers.give_up / _SECOND_NS for publishers in self._recording.scenario.workload.publishers]
         await self._workers.stop_load(self._recording.now, within=_DRAIN_TIMEOUT + max(waits, default=0.0))
         self._recording.report_activity("healing what is open")
         await self._faults.heal(None)
@@ -392,7 +391,7 @@ class _ScenarioRun:
         self._recording.record_window("quiesce", window, "wait until regions agree", problem)
         self._recording.report_activity("reading every stream")
         await self._workers.drain_and_stop(within=_FINISH_TIMEOUT)
-        await self._read_back(within=_READ_BACK_TIMEOUT if problem is None else _READ_BACK_APART)
+        await self._read_back(within=_READ_BACK_TIMEOUT if problem is None else _SHORT_READ_BACK_TIMEOUT)
         self._recording.manifest.mark_complete()
 
     async def _read_back(self, *, within: float) -> None:

@@ -32,8 +32,8 @@ from vstream.runner.workload.spec import (
 from vstream.scenario.model import Publishers, ReaderKind, Readers, Retry, Scenario, Try
 from vstream.topology import naming
 
-_POLL = 0.02
-_MAX_LINE = 1 << 22
+_POLL_SECONDS = 0.02
+_MAX_LINE_BYTES = 1 << 22
 _EXIT_TIMEOUT = 5.0
 """Seconds that a process has to exit after its input has ended."""
 
@@ -62,7 +62,7 @@ class WorkerProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
-                limit=_MAX_LINE,
+                limit=_MAX_LINE_BYTES,
                 start_new_session=True,  # Ctrl-C is for the runner, which says when to stop
             )
         self._process = process
@@ -192,7 +192,7 @@ class Workers:
             self.require_running()
             if asyncio.get_running_loop().time() > deadline:
                 raise VstreamError(f"the {', '.join(missing)} are not {state} after {within:g} s")
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _send_words(self, *words: str) -> None:
         await asyncio.gather(*(worker.send_words(*words) for worker in self._workers))

@@ -328,7 +328,7 @@ def test_an_area_follows_every_value(values: list[int]) -> None:
 def test_a_scale_ends_above_its_values(value: float) -> None:
     scale = charts.linear([value, value / 2])
     assert scale.high >= value
-    assert charts.HEIGHT >= scale.y(value / 2) >= scale.y(value) >= 0
+    assert charts.CHART_HEIGHT >= scale.y(value / 2) >= scale.y(value) >= 0
 
 
 @given(st.lists(st.floats(1, 1e12), min_size=1))

@@ -54,8 +54,8 @@ async def test_what_delivers_is_left_alone(speaks_after: int, steps: int, monkey
 
     monkeypatch.setattr(refresh_readers, "JetStreamAdmin", Admin)
     monkeypatch.setattr(refresh_readers, "_make_step_down", step_down)
-    monkeypatch.setattr(refresh_readers, "_AGAIN", 0.0)
-    monkeypatch.setattr(refresh_readers, "_ALIVE", 0.5)
+    monkeypatch.setattr(refresh_readers, "_MIN_APART_SECONDS", 0.0)
+    monkeypatch.setattr(refresh_readers, "_ALIVE_SECONDS", 0.5)
     fed = refresh_readers._Fed("foo-read-west", "west", 1)
     result = await refresh_readers._refresh_stream(
         cast("Connection", None), fed, time.monotonic() + 2, refresh_readers.RefreshMode.SILENT
@@ -83,7 +83,7 @@ async def test_a_mirror_that_is_just_heard_and_lags_nothing_is_believed_when_it_
 
     seen: list[int] = []
     monkeypatch.setattr(refresh_readers, "JetStreamAdmin", Admin)
-    monkeypatch.setattr(refresh_readers, "_AGAIN", 0.0)
+    monkeypatch.setattr(refresh_readers, "_MIN_APART_SECONDS", 0.0)
     fed = refresh_readers._Fed("stock-read-west", "west", 1)
     result = await refresh_readers._refresh_stream(
         cast("Connection", None), fed, time.monotonic() + 30, refresh_readers.RefreshMode.MEASURE

@@ -400,7 +400,7 @@ async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these
 async def test_what_is_lost_of_a_key_is_judged_over_all_that_write_it(
     regions: Regions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest, "_SKEW", 0.0)
+    monkeypatch.setattr(newest, "_MAX_SKEW_SECONDS", 0.0)
     await regions.create({EAST: {"max_msgs_per_subject": 2}})
     held: list[Message] = []
     for region in ("west", "west", "central", "east"):
@@ -489,7 +489,7 @@ async def test_what_was_dropped_as_a_duplicate_is_neither_late_nor_skipped_nor_m
     regions: Regions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that got no answer publishes again in another region. What has only the same id is lost."""
-    monkeypatch.setattr(lag, "BEHIND_AFTER", 0.0)
+    monkeypatch.setattr(lag, "BEHIND_AFTER_SECONDS", 0.0)
     await regions.create({EAST: {"duplicate_window": 120 * 10**9}})
     sent = {await regions.publish("west", "foo.a", msg_id="same")}
     sent |= {await regions.publish(region, "foo.a") for region in REGIONS}

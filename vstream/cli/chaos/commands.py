@@ -36,7 +36,7 @@ Timeout = Annotated[float, typer.Option(help="Seconds until all must be healthy 
 HEAL_TIMEOUT = 120.0
 _HEAL_AT_ONCE = 0.0
 """`hold` of faults that do not stay, such as a restart: servers come back as soon as they are gone."""
-_NS = 1_000_000_000
+_SECOND_NS = 1_000_000_000
 _ENDS = 2
 
 _SETTINGS: Mapping[str, tuple[Any, Any]] = {
@@ -187,7 +187,7 @@ def _read_options(declared: FaultType, texts: Mapping[str, Any]) -> dict[str, An
         if value is None or value is False or (option.type is OptionType.CUT and value == "reset"):
             continue
         if option.type is OptionType.DURATION:
-            value = round(read_seconds(value, flag) * _NS)
+            value = round(read_seconds(value, flag) * _SECOND_NS)
         elif option.type in readers:
             try:
                 value = readers[option.type](value)
@@ -208,7 +208,7 @@ def read_seconds(text: str, flag: str) -> float:
         raise typer.BadParameter(str(error), param_hint=flag) from error
     if text == units.UNLIMITED:
         raise typer.BadParameter("give a time, such as 20s", param_hint=flag)
-    return nanoseconds / _NS
+    return nanoseconds / _SECOND_NS
 
 
 app = typer.Typer(

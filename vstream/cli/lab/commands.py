@@ -53,8 +53,8 @@ app = typer.Typer(
 )
 
 
-_LINES = 50
-_LINES_OF_EACH = 10
+_LOG_LINES = 50
+_LOG_LINES_OF_EACH = 10
 
 
 def _choose_backend(text: str) -> Backend:
@@ -199,11 +199,11 @@ def logs(
     """
     chosen = choose_lab(name)
     if server is not None:
-        console.print_lines(read_log_tail(chosen, server, lines or _LINES))
+        console.print_lines(read_log_tail(chosen, server, lines or _LOG_LINES))
         return
     for address in list_addresses(chosen):
         console.stdout().print(f"==> {address.server.name} <==")
-        console.print_lines(read_log_tail(chosen, address.server.name, lines or _LINES_OF_EACH))
+        console.print_lines(read_log_tail(chosen, address.server.name, lines or _LOG_LINES_OF_EACH))
 
 
 @app.command("doctor")

@@ -28,7 +28,7 @@ from vstream.syntax import yaml
 Lab = dict[str, str]
 """What a scenario says under `lab`."""
 
-_MINUTE = 60.0
+_MINUTE_SECONDS = 60.0
 DEFAULT_TOPOLOGY = "three-by-three"
 
 
@@ -87,7 +87,7 @@ def command(
         compose=_make_generator(topology, lab),
         run=_make_runner(chosen),
         out=directory,
-        bounds=SearchLimits(seconds=minutes * _MINUTE, runs=runs, shrinking_runs=shrinking_runs),
+        bounds=SearchLimits(seconds=minutes * _MINUTE_SECONDS, runs=runs, shrinking_runs=shrinking_runs),
         watcher=view.ExplorationLog(),
         is_kept=keep,
     )

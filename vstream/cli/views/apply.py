@@ -12,8 +12,7 @@ from vstream.formatting import format_count
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH, loaded_path
 from vstream.topology.stream_config import StreamConfig
 
-_SHOWN = 5
-"""Names of streams in a line."""
+_MAX_NAMES_IN_LINE = 5
 
 
 def render_applied(result: ApplyResult, file: str) -> Iterator[Text]:
@@ -26,8 +25,8 @@ def render_applied(result: ApplyResult, file: str) -> Iterator[Text]:
     )
     for label, changes, style in groups:
         if changes:
-            names = ", ".join(change.config.name for change in changes[:_SHOWN])
-            more = f", … ({len(changes):,})" if len(changes) > _SHOWN else ""
+            names = ", ".join(change.config.name for change in changes[:_MAX_NAMES_IN_LINE])
+            more = f", … ({len(changes):,})" if len(changes) > _MAX_NAMES_IN_LINE else ""
             yield Text.assemble((f"{label}: ", style), names, more)
     yield from _render_not_refreshed(result)
     if result.mappings_pending:

@@ -46,13 +46,13 @@ _CHAPTERS = {
 }
 """What errors mean, by the beginning of their code; the longest match counts."""
 _PUT_BACK = "VA303"
-_SHOWN = 40
+_MAX_FINDINGS = 40
 """Maximum number of findings shown of one severity."""
-_EXPLAINED = 3
+_MAX_CODES = 3
 """Maximum number of codes for which `vstream lint --explain` is suggested."""
-_RANGES = 5
-_MS = 1e6
-_S = 1e9
+_MAX_RANGES = 5
+_MS_NS = 1e6
+_SECOND_NS = 1e9
 
 
 class StageProgress(AuditProgress):
@@ -110,14 +110,14 @@ def render_report(report: Report, *, only_findings: bool = False) -> Iterator[Re
     yield render_headline(report)
     for severity in Severity:
         findings = [finding for finding in report.findings if finding.severity is severity]
-        for item in findings[:_SHOWN]:
+        for item in findings[:_MAX_FINDINGS]:
             yield from _render_finding(item)
-        if len(findings) > _SHOWN:
-            yield Text(f"  and {len(findings) - _SHOWN:,} more findings of this kind", style="dim")
+        if len(findings) > _MAX_FINDINGS:
+            yield Text(f"  and {len(findings) - _MAX_FINDINGS:,} more findings of this kind", style="dim")
     told = dict.fromkeys(finding.code for finding in report.findings if finding.severity is not Severity.NOTE)
     if told:
-        codes = ", ".join(f"`vstream lint --explain {code}`" for code in list(told)[:_EXPLAINED])
-        yield Text(f"  {codes}{', …' if len(told) > _EXPLAINED else ''}: what it means, and what to do", style="dim")
+        codes = ", ".join(f"`vstream lint --explain {code}`" for code in list(told)[:_MAX_CODES])
+        yield Text(f"  {codes}{', …' if len(told) > _MAX_CODES else ''}: what it means, and what to do", style="dim")
     if not only_findings:
         yield from _render_figures(report)
 
@@ -201,11 +201,11 @@ def describe_evidence(finding: MessageFinding) -> Iterator[str]:
     """The examples of a finding, one per line."""
     if finding.ranges:
         texts = []
-        for part in finding.ranges[:_RANGES]:
+        for part in finding.ranges[:_MAX_RANGES]:
             several = f" ({part.number:,})" if part.first != part.last or part.number > 1 else ""
             place = f" at {part.seq}" if part.seq is not None and finding.origin is not None else ""
             texts.append(f"{part.text}{several}{place}")
-        rest = finding.more + len(finding.ranges[_RANGES:])
+        rest = finding.more + len(finding.ranges[_MAX_RANGES:])
         more = f", and {Count(rest):more range|more ranges}" if rest else ""
         subject = f"sequences of {finding.origin}" if finding.origin else "sequences"
         yield clean(f"{subject}: {', '.join(texts)}{more}")
@@ -277,7 +277,7 @@ def describe_recovery(recovery: Recovery) -> str:
     """The recovery time as `1.9 s` or `at once`; `never` if messages are missing."""
     if recovery.missing:
         return f"never: {recovery.missing:,} missing"
-    return f"{recovery.settled_ns / _S:,.1f} s" if recovery.settled_ns else "at once"
+    return f"{recovery.settled_ns / _SECOND_NS:,.1f} s" if recovery.settled_ns else "at once"
 
 
 def _render_answers(report: Report) -> Table:
@@ -329,7 +329,7 @@ def _start_table(title: str, *columns: str) -> Table:
 def format_delay(nanoseconds: float) -> str:
     """A duration with two or three digits. Negative if clocks differ."""
     sign = "−" if nanoseconds < 0 else ""
-    for unit, size in (("s", _S), ("ms", _MS), ("µs", 1e3)):
+    for unit, size in (("s", _SECOND_NS), ("ms", _MS_NS), ("µs", 1e3)):
         value = abs(nanoseconds) / size
         if value >= 1:
             return f"{sign}{value:,.{0 if value >= 10 else 1}f} {unit}"  # noqa: PLR2004 - two digits

@@ -22,16 +22,16 @@ from vstream.diagnostics import Severity
 from vstream.render.environment import make_jinja_environment
 
 TEMPLATE = "audit.html.j2"
-_INTERVALS = 240
+_MAX_POINTS = 240
 """Maximum number of points in a chart: minutes are combined until there are so few."""
-_CHARTED = 6
+_MAX_CHARTS = 6
 """Number of virtual streams with charts: those with the most errors, then the slowest."""
-_MINUTE = 60
-_FEWEST_INTERVALS = 3
+_MINUTE_SECONDS = 60
+_MIN_POINTS = 3
 """With fewer, a chart says nothing that the table of all routes does not."""
-_SECOND = 1_000_000_000
-_LAST_TICK = 0.96
-_THINNEST = 0.6
+_SECOND_NS = 1_000_000_000
+_LAST_TICK_SHARE = 0.96
+_MIN_WIDTH_PERCENT = 0.6
 """Minimum width of a mark, in percent: even one message in a billion is visible."""
 _KINDS = {"VA1": "rejected", "VA2": "indeterminate", "VA3": "moved", "VA4": "moved"}
 _LEGEND = (
@@ -57,7 +57,7 @@ def render_page(report: Report) -> str:
     codes = {finding.code for finding in report.findings}
     shown = _list_charted_streams(report)
     timeline = _Timeline([delay for delay in report.delays if delay.minute is not None and delay.virtual in shown])
-    plots = list(_list_plots(report, shown, timeline)) if timeline.intervals >= _FEWEST_INTERVALS else []
+    plots = list(_list_plots(report, shown, timeline)) if timeline.intervals >= _MIN_POINTS else []
     strips = [strip for virtual in shown for strip in _list_strips(report, virtual)]
     return env.get_template(TEMPLATE).render(
         report=report,
@@ -85,7 +85,7 @@ def render_page(report: Report) -> str:
 
 
 def _format_moment(nanoseconds: int) -> str:
-    return datetime.fromtimestamp(nanoseconds // _SECOND, tz=UTC).strftime("%H:%M:%S")
+    return datetime.fromtimestamp(nanoseconds // _SECOND_NS, tz=UTC).strftime("%H:%M:%S")
 
 
 def _list_charted_streams(report: Report) -> list[str]:
@@ -98,7 +98,7 @@ def _list_charted_streams(report: Report) -> list[str]:
     for late in report.delays:
         slowest[late.virtual] = max(slowest[late.virtual], late.max_ns)
     order = sorted(report.with_figures, key=lambda name: (-wrong[name], -slowest[name], name))
-    return order[:_CHARTED]
+    return order[:_MAX_CHARTS]
 
 
 class _Timeline:
@@ -108,20 +108,20 @@ class _Timeline:
         minutes = [delay.minute for delay in delays if delay.minute is not None]
         self._first = min(minutes, default=0)
         length = max(minutes, default=0) - self._first + 1
-        self._step = -(-length // _INTERVALS)
+        self._step = -(-length // _MAX_POINTS)
         self.intervals = -(-length // self._step)
-        self.seconds = self._step * _MINUTE
+        self.seconds = self._step * _MINUTE_SECONDS
 
     @property
     def since(self) -> str:
         """The start of the first minute."""
-        return datetime.fromtimestamp(self._first * _MINUTE, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return datetime.fromtimestamp(self._first * _MINUTE_SECONDS, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
 
     @property
     def ticks(self) -> list[dict[str, str]]:
         """Round numbers of minutes, and their positions."""
         length = self.intervals * self._step
-        moments = [tick for tick in charts.choose_ticks(0, length) if tick <= _LAST_TICK * length]
+        moments = [tick for tick in charts.choose_ticks(0, length) if tick <= _LAST_TICK_SHARE * length]
         return [{"left": charts.short(100 * moment / length), "name": f"{moment:,}"} for moment in moments]
 
     def series(self, delays: Sequence[Delay]) -> dict[str, list[float | None]]:
@@ -241,7 +241,7 @@ def _list_marks(findings: Sequence[MessageFinding], stream: str, low: int, high:
             continue
         kind = "none" if entry.severity is Severity.NOTE else _KINDS.get(entry.code[:3], "moved")
         for part in entry.ranges:
-            width = max(100 * (part.last - part.first + 1) / length, _THINNEST)
+            width = max(100 * (part.last - part.first + 1) / length, _MIN_WIDTH_PERCENT)
             left = min(100 * (part.first - low) / length, 100 - width)
             yield {
                 "kind": kind,
@@ -257,7 +257,7 @@ def _embed_data(timeline: _Timeline, plots: Sequence[dict[str, Any]]) -> Markup:
         "interval": timeline.seconds,
         "start": 0,
         "unit": "min",
-        "per": _MINUTE,
+        "per": _MINUTE_SECONDS,
         "most": 0,
         "intervals": timeline.intervals,
         "charts": [{"title": plot["title"], "unit": "ns", "series": plot["data"]} for plot in plots],

@@ -1,7 +1,7 @@
 """
 Shapes for charts over time, as SVG path data.
 
-A plot is *intervals* wide and `HEIGHT` high, with 0 at the bottom, and is stretched to
+A plot is *intervals* wide and `CHART_HEIGHT` high, with 0 at the bottom, and is stretched to
 the page's width: so there is no text in it, and strokes do not scale.
 """
 
@@ -13,13 +13,13 @@ from itertools import groupby
 from math import ceil, floor, log10
 from typing import Any
 
-HEIGHT = 100
-_DIGITS = 5
-_LEAST = 1e-6
+CHART_HEIGHT = 100
+_MAX_DIGITS = 5
+_MIN_DRAWN = 1e-6
 """What is less is drawn as nothing."""
-_NICE = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
-_TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400)
-_MOST_TICKS = 12
+_NICE_STEPS = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+_TICK_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400)
+_MAX_TICKS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class Scale:
         if self.is_log:
             value, low, high = log10(max(value, low)), log10(low), log10(high)
         share = (value - low) / (high - low)
-        return HEIGHT * (1 - min(max(share, 0), 1))
+        return CHART_HEIGHT * (1 - min(max(share, 0), 1))
 
 
 def linear(values: Iterable[float]) -> Scale:
     """From 0 to a round number that no value exceeds."""
     most = max(values, default=0)
-    if most < _LEAST:
+    if most < _MIN_DRAWN:
         return Scale(0, 1)
     power = 10 ** floor(log10(most))
-    return Scale(0, next(step * power for step in _NICE if step * power >= most))
+    return Scale(0, next(step * power for step in _NICE_STEPS if step * power >= most))
 
 
 def logarithmic(values: Iterable[float]) -> Scale:
@@ -61,7 +61,7 @@ def logarithmic(values: Iterable[float]) -> Scale:
 
 def short(number: float) -> str:
     """A coordinate in as few characters as it needs."""
-    return f"{number:.{_DIGITS}g}"
+    return f"{number:.{_MAX_DIGITS}g}"
 
 
 def area(lower: Sequence[float], upper: Sequence[float], scale: Scale) -> str:
@@ -93,14 +93,14 @@ def strip(states: Sequence[str]) -> Iterator[tuple[str, str]]:
     paths: dict[str, list[str]] = {}
     for state, run in groupby(enumerate(states), key=lambda item: item[1]):
         intervals = [x for x, _ in run]
-        paths.setdefault(state, []).append(f"M{intervals[0]},0H{intervals[-1] + 1}V{HEIGHT}H{intervals[0]}Z")
+        paths.setdefault(state, []).append(f"M{intervals[0]},0H{intervals[-1] + 1}V{CHART_HEIGHT}H{intervals[0]}Z")
     return ((state, "".join(parts)) for state, parts in paths.items())
 
 
 def choose_ticks(start: float, end: float) -> list[int]:
     """Round moments from *start* to *end*, in seconds: a dozen at most."""
-    step = next((seconds for seconds in _TICKS if (end - start) / seconds <= _MOST_TICKS), _TICKS[-1])
-    while (end - start) / step > _MOST_TICKS:
+    step = next((seconds for seconds in _TICK_SECONDS if (end - start) / seconds <= _MAX_TICKS), _TICK_SECONDS[-1])
+    while (end - start) / step > _MAX_TICKS:
         step *= 2
     return list(range(step * ceil(start / step), int(end) + 1, step))
 

@@ -39,9 +39,9 @@ _ASCII = {
 """One column each, for terminals and files that cannot hold more."""
 
 
-_LONGEST = 20_000
+_MAX_LINE_LENGTH = 20_000
 """Characters of the longest line. Nobody reads more, and to lay out a cell of millions takes minutes."""
-_CUT = _LONGEST - 100
+_CUT = _MAX_LINE_LENGTH - 100
 
 
 def cut_text(text: Text) -> Text:
@@ -52,7 +52,7 @@ def cut_text(text: Text) -> Text:
 
 def cut(text: str) -> str:
     """*text* as far as it is printed."""
-    return text if len(text) <= _LONGEST else f"{text[:_CUT]}… ({len(text):,} characters)"
+    return text if len(text) <= _MAX_LINE_LENGTH else f"{text[:_CUT]}… ({len(text):,} characters)"
 
 
 def clean(text: str) -> str:

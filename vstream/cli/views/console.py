@@ -37,13 +37,13 @@ class Display(Protocol):
         """Erase it."""
 
 
-_LONG = 10.0
+_LONG_SECONDS = 10.0
 """Seconds from which on a command says beforehand how long it takes."""
-_MOST_REMEMBERED = 200
-_MINUTE = 60
+_MAX_REMEMBERED = 200
+_MINUTE_SECONDS = 60
 QUESTIONS: list[float] = []
 """The seconds that each question of this command has waited for its answer."""
-_UNBOUNDED = 200
+_UNBOUNDED_COLUMNS = 200
 """Columns where nobody looks at a screen: tables must not be cut when they are piped."""
 
 
@@ -112,7 +112,7 @@ def stdout() -> Console:
     """Data: what can be piped."""
     console = CleanConsole(highlight=False, soft_wrap=True, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _UNBOUNDED
+        console.width = _UNBOUNDED_COLUMNS
     elif console.is_dumb_terminal:
         console.size = ConsoleDimensions(*get_terminal_size())  # for which Rich takes 80 columns
     return console
@@ -209,9 +209,9 @@ def print_error(error: VstreamError) -> None:
 
 def describe_duration(seconds: float) -> str:
     """`about 40 s`, `about 3 min`."""
-    if seconds < 2 * _MINUTE:
+    if seconds < 2 * _MINUTE_SECONDS:
         return f"about {max(5, round(seconds / 5) * 5)} s"
-    return f"about {round(seconds / _MINUTE)} min"
+    return f"about {round(seconds / _MINUTE_SECONDS)} min"
 
 
 @contextmanager
@@ -226,7 +226,7 @@ def tell_duration() -> Iterator[None]:
     key = hashlib.sha256(json.dumps([str(Path.cwd()), *sys.argv[1:]]).encode()).hexdigest()[:16]
     durations = _read_durations(file)
     last = durations.get(key, 0.0)
-    if last >= _LONG:
+    if last >= _LONG_SECONDS:
         print_note(f"{describe_duration(last)}, as last time")
     elif sys.argv[1:2] == ["audit"] and "--follow" not in sys.argv and key not in durations:
         print_note("about 40 s if messages are few: Spark has to start")
@@ -245,12 +245,12 @@ def _remember(file: Path, key: str, seconds: float) -> None:
     durations = _read_durations(file)  # again: another command may have ended meanwhile
     is_new = durations.pop(key, None) is None
     seconds -= sum(QUESTIONS)
-    if seconds >= _LONG:
+    if seconds >= _LONG_SECONDS:
         durations[key] = round(seconds, 1)
     elif is_new:
         return
     try:
-        save_output(file, json.dumps(dict(list(durations.items())[-_MOST_REMEMBERED:])), is_private=True)
+        save_output(file, json.dumps(dict(list(durations.items())[-_MAX_REMEMBERED:])), is_private=True)
     except VstreamError:
         return  # the command has done its work
 

@@ -12,7 +12,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import format_count, format_duration
 from vstream.health.doctor.examine import Diagnosis, Health
 
-_MOST = 5
+_MAX_FINDINGS = 5
 """Findings of one code: of more, the first ones stand for all."""
 _STYLES = {Health.HEALTHY: "bold green", Health.UNHEALTHY: "bold red", Health.UNKNOWN: "bold yellow"}
 
@@ -23,10 +23,10 @@ def render_diagnosis(diagnosis: Diagnosis) -> Iterator[Text]:
     shown: Counter[str] = Counter()
     for finding in diagnosis.findings:
         shown[finding.code] += 1
-        if shown[finding.code] <= _MOST:
+        if shown[finding.code] <= _MAX_FINDINGS:
             yield from findings.render_finding(finding)
-        elif shown[finding.code] == _MOST + 1:
-            more = number[finding.code] - _MOST
+        elif shown[finding.code] == _MAX_FINDINGS + 1:
+            more = number[finding.code] - _MAX_FINDINGS
             yield Text(f"  and {more:,} more {finding.code}: `--format json` lists all", style="dim")
     yield _render_verdict(diagnosis)
 

@@ -11,10 +11,10 @@ from vstream.cli.views.cleaning import clean
 from vstream.diagnostics import Finding, Severity, Span, mask_line
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold blue"}
-_WIDEST = 160
+_MAX_LINE_LENGTH = 160
 """Characters of a line that are shown: JSON may have everything on one."""
-_BEFORE = 60
-_RELATED = 5
+_LENGTH_BEFORE = 60
+_MAX_RELATED = 5
 
 
 def render_headline(finding: Finding) -> Text:
@@ -32,8 +32,8 @@ def render_full(findings: Sequence[Finding], sources: Mapping[str, str]) -> Iter
     for finding, elsewhere in _group_alike(findings):
         yield from render_finding(finding, snippets)
         if elsewhere:
-            places = ", ".join(clean(copy.about) for copy in elsewhere[:_RELATED])
-            more = f" and {len(elsewhere) - _RELATED:,} more" if len(elsewhere) > _RELATED else ""
+            places = ", ".join(clean(copy.about) for copy in elsewhere[:_MAX_RELATED])
+            more = f" and {len(elsewhere) - _MAX_RELATED:,} more" if len(elsewhere) > _MAX_RELATED else ""
             yield Text.assemble(("  = ", "bold cyan"), f"the same at {places}{more}")
         yield Text("")
 
@@ -58,12 +58,12 @@ def render_finding(finding: Finding, snippets: _Snippets | None = None) -> Itera
         yield from snippets.show_line(finding.span, STYLES[finding.severity])
     if finding.evidence:
         yield Text(f"  {clean(finding.evidence)}")
-    for related in finding.related[:_RELATED]:
+    for related in finding.related[:_MAX_RELATED]:
         yield Text.assemble(("  = ", "bold cyan"), f"{place(related.span)}: {clean(related.message)}")
         if snippets:
             yield from snippets.show_line(related.span, "bold cyan")
-    if len(finding.related) > _RELATED:
-        yield Text.assemble(("  = ", "bold cyan"), f"and {len(finding.related) - _RELATED:,} more places")
+    if len(finding.related) > _MAX_RELATED:
+        yield Text.assemble(("  = ", "bold cyan"), f"and {len(finding.related) - _MAX_RELATED:,} more places")
     if finding.hint:
         yield Text.assemble(("hint: ", "bold cyan"), clean(finding.hint))
 
@@ -91,16 +91,16 @@ class _Snippets:
         start = span.column - 1
         end = span.end_column - 1 if span.end_line == span.line else len(line)
         width = max(1, min(end, len(line)) - start)
-        dropped = max(0, start - _BEFORE) if len(line) > _WIDEST else 0
-        shown = line[dropped : dropped + _WIDEST]
-        before, after = ("…" if dropped else ""), ("…" if dropped + _WIDEST < len(line) else "")
+        dropped = max(0, start - _LENGTH_BEFORE) if len(line) > _MAX_LINE_LENGTH else 0
+        shown = line[dropped : dropped + _MAX_LINE_LENGTH]
+        before, after = ("…" if dropped else ""), ("…" if dropped + _MAX_LINE_LENGTH < len(line) else "")
         column = start - dropped + len(before)
         # One column for each character, so that the carets stand where they should.
         shown = "".join(char if char.isprintable() else "�" for char in shown.replace("\t", " "))
         gutter = " " * len(str(span.line))
         yield Text(f"{gutter} |")
         yield Text(f"{span.line} | {before}{shown}{after}")
-        yield Text.assemble(f"{gutter} | {' ' * column}", ("^" * min(width, _WIDEST - column + 1), style))
+        yield Text.assemble(f"{gutter} | {' ' * column}", ("^" * min(width, _MAX_LINE_LENGTH - column + 1), style))
 
 
 def render_concise(findings: Sequence[Finding]) -> Iterator[Text]:

@@ -14,8 +14,8 @@ from vstream.topology.replication import list_physical_streams, physical_streams
 _BOX, _HIGH, _GAP, _COLUMN, _EDGE, _TITLE, _ARC = 210, 34, 14, 300, 24, 56, 116
 """Pixels: a stream's box, the space between two, columns, the margin, what stands above, and between two arcs."""
 _COLUMNS = {Role.WRITE: 1, Role.ORIGIN: 1, Role.ORDER: 2, Role.READ: 3}
-_MOST_IN_LEGEND = 3
-_MOST_ARCS = 6
+_MAX_IN_LEGEND = 3
+_MAX_ARCS = 6
 """Links that are drawn; more are listed."""
 _STYLE = """<style>
   svg { --page: #fff; --text: #1b1f24; --soft: #57606a; --panel: #f6f8fa; --line: #d0d7de; --box: #fff;
@@ -86,7 +86,7 @@ def draw_svg(topology: Topology, streams: Sequence[VirtualStream]) -> str:
     """
     panels, height = _place_panels(topology, streams)
     links = [link for link in topology.links if {*link.between} <= panels.keys() and _describe_link(link)]
-    drawn_links = links if len(links) <= _MOST_ARCS else []
+    drawn_links = links if len(links) <= _MAX_ARCS else []
     right = 3 * _EDGE + 3 * _COLUMN + _BOX
     width = right + _EDGE + len(drawn_links) * _ARC
     servers = f"{len(topology.seats)} servers in {len(topology.regions)} regions"
@@ -150,7 +150,7 @@ def _draw_client(stream: VirtualStream, region: str) -> str:
 
 
 def _draw_legend(streams: Sequence[VirtualStream]) -> str:
-    if len(streams) > _MOST_IN_LEGEND:
+    if len(streams) > _MAX_IN_LEGEND:
         return f"{len(streams)} virtual streams"
     return " · ".join(f"{stream.name} ({stream.consistency.value}): {', '.join(stream.subjects)}" for stream in streams)
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from vstream.cli.views import plan as plan_view
 from vstream.plan.importing.topology import ImportedTopology
 
-_MOST = 20
+_MAX_LEFTOVERS = 20
 """Leftovers that are shown: the file has all."""
 
 
@@ -25,12 +25,12 @@ def render_import(imported: ImportedTopology) -> Iterator[Text]:
     if imported.undescribed:
         yield Text("")
         yield Text("not described by the topology:")
-        for item in imported.undescribed[:_MOST]:
+        for item in imported.undescribed[:_MAX_LEFTOVERS]:
             yield Text.assemble(("  · ", "blue"), f"{item.kind} ", (item.name, "bold"), f": {item.text}")
             if item.do:
                 yield Text.assemble(("      do: ", "cyan"), item.do)
-        if len(imported.undescribed) > _MOST:
-            yield Text(f"  and {len(imported.undescribed) - _MOST:,} more: the file and `--format json` have them all")
+        if (more := len(imported.undescribed) - _MAX_LEFTOVERS) > 0:
+            yield Text(f"  and {more:,} more: the file and `--format json` have them all")
     yield Text("")
     if imported.plan is None:
         return

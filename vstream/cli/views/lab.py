@@ -18,7 +18,7 @@ from vstream.lab.status import LabStatus, ProxyStatus, ServerStatus
 from vstream.topology.units import spell_rate
 
 _STYLE = {"running": "green", "stopped": "dim", "crashed": "bold red"}
-_WIDE = 80
+_TABLE_COLUMNS = 80
 """Columns that the whole table takes; a narrower screen gets what people ask for most."""
 
 
@@ -27,7 +27,7 @@ def render_table(status: LabStatus, faults: Mapping[str, str], *, width: int) ->
     table = Table(box=box.SIMPLE_HEAD, title=f"lab {status.name} ({status.topology})", title_justify="left")
     # Ports alone fit on any screen; `--format json` has the whole addresses, which are all on 127.0.0.1.
     headings = ["server", "region", "state", "pid", "version", "port", "monitor", "up"]
-    shown = headings if width >= _WIDE else ["server", "region", "state", "port", "up"]
+    shown = headings if width >= _TABLE_COLUMNS else ["server", "region", "state", "port", "up"]
     for heading in shown:
         table.add_column(heading, no_wrap=heading in {"state", "port", "up"}, overflow="fold")
     for server in status.servers:

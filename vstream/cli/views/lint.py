@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vstream.codes import Page
 
 _COUNTED = ("error", "warning", "note")
-_MOST_STALE = 20
+_MAX_STALE = 20
 
 
 class LintFormat(StrEnum):
@@ -137,7 +137,7 @@ def stale_baseline_lines(stale: Mapping[FindingKey, int]) -> Iterator[str]:
         return
     total = sum(stale.values())
     yield f"{total:,} of the baseline {'is' if total == 1 else 'are'} no longer found: `--write-baseline` removes them"
-    for key in sorted(stale)[:_MOST_STALE]:
+    for key in sorted(stale)[:_MAX_STALE]:
         yield f"  {clean(key.file)}: {key.code}: {clean(key.message)}"
-    if len(stale) > _MOST_STALE:
-        yield f"  and {len(stale) - _MOST_STALE:,} more"
+    if len(stale) > _MAX_STALE:
+        yield f"  and {len(stale) - _MAX_STALE:,} more"

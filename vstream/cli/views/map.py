@@ -22,7 +22,7 @@ from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream
 
 _UNCHANGED = "unchanged"
-_ALL = 100
+_FULL_PERCENT = 100
 _ESCAPED = 0xDC00
 """Where Python puts bytes that are not UTF-8."""
 
@@ -49,7 +49,7 @@ def render_resolution(answer: Simulation) -> Iterator[Text]:
     yield Text("next start or reload", style="bold")
     yield from _render_chance(answer)
     yield Text("cost", style="bold")
-    cost = f"{answer.cost_us:.2f}" if answer.cost_us < _ALL else f"{answer.cost_us:,.0f}"
+    cost = f"{answer.cost_us:.2f}" if answer.cost_us < _FULL_PERCENT else f"{answer.cost_us:,.0f}"
     yield Text(f"  {format_count(answer.rule_count, 'rule')}: about {cost} µs for each message that a client publishes")
 
 
@@ -261,7 +261,7 @@ def _show_beyond_leaves(answer: Simulation) -> Iterator[Text]:
 def _format_share(percent: float | None) -> str:
     if percent is None:
         return "may be "
-    return f"{percent:g} % " if percent < _ALL else ""
+    return f"{percent:g} % " if percent < _FULL_PERCENT else ""
 
 
 def _describe_arrival(arrival: AccountArrival) -> str:
@@ -316,7 +316,7 @@ def render_accounts(
 
 
 def _render_cells(row: AccountRow, elsewhere: str) -> tuple[str, ...]:
-    share = f"{row.percent} % " if row.percent < _ALL else ""
+    share = f"{row.percent} % " if row.percent < _FULL_PERCENT else ""
     destination = "lost" if row.destination is None else clean(show_bytes(row.destination))
     where = clean(row.cluster) if row.cluster else elsewhere
     if row.kind != "mapping":

@@ -46,7 +46,7 @@ _MANY_RULES = 50
 _NOTHING = "No changes: the servers are as the topology says."
 """Each costs every message of every client of the account some tens of nanoseconds, and far more the API's own."""
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
-_FEW = 20
+_MAX_LINES = 20
 """How many lines are shown before the rest is counted."""
 
 
@@ -56,7 +56,7 @@ _COUNTED: tuple[tuple[type[Change], str, str, str], ...] = (
     (CreateConsumer, "consumers", "+", "green"),
     (UpdateConsumer, "consumers", "~", "yellow"),
 )
-_FEW_SERVERS = 3
+_MAX_SERVERS = 3
 _OF_STREAM = re.compile(
     rf"(?:^|[. ]){re.escape(PHYSICAL_PREFIX)}\.([^.]+)\.|(?:^|\.)([^. ]+?)-(?:read|write|order)(?:-|\.|$)"
 )
@@ -165,7 +165,7 @@ def render_plan(plan: Plan, *, is_verbose: bool = False, names_options: bool = T
         yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
     yield from _list_rules(plan, is_verbose=is_verbose)
     yield from (Text.assemble(("  ✗ ", "bold red"), str(loss)) for loss in plan.losses)
-    for note in plan.notes[:_FEW]:
+    for note in plan.notes[:_MAX_LINES]:
         yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
     for sentence in list_unknowns(plan):
         yield Text.assemble(("  ? ", "yellow"), sentence)
@@ -183,7 +183,7 @@ def _render_changes(plan: Plan) -> Iterator[Text]:
     counted: set[type[Change]] = set()
     for kind, noun, sign, style in _COUNTED:
         alike = [change for change in plan.changes if isinstance(change, kind) and not risk_of(change).is_destructive]
-        if len(alike) > _FEW:
+        if len(alike) > _MAX_LINES:
             counted.add(kind)
             shown = ", ".join(change.config.name for change in alike[:3])
             yield Text.assemble(
@@ -351,8 +351,9 @@ def _list_rules(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
     for rule in plan.rules:
         groups.setdefault((_sign_of(rule), _subject_of(rule), rule.servers), []).append(rule)
     for number, ((sign, about, servers), rules) in enumerate(groups.items()):
-        if number == _FEW:
-            yield Text(f"    … and {len(groups) - _FEW:,} more groups of rules (`--verbose` shows all)", style="dim")
+        if number == _MAX_LINES:
+            more = len(groups) - _MAX_LINES
+            yield Text(f"    … and {more:,} more groups of rules (`--verbose` shows all)", style="dim")
             return
         if len(rules) == 1:
             yield from _render_rule_lines(rules[0])
@@ -404,4 +405,4 @@ def _name_rule(rule: RuleChange) -> tuple[str, tuple[str, str]]:
 
 
 def _format_servers(names: tuple[str, ...]) -> str:
-    return ", ".join(names) if len(names) < _FEW_SERVERS else f"{len(names):,} servers"
+    return ", ".join(names) if len(names) < _MAX_SERVERS else f"{len(names):,} servers"

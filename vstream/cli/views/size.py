@@ -18,7 +18,7 @@ _MEGA = 1e6
 _UNITS = (("Tbit", 1e12), ("Gbit", 1e9), ("Mbit", _MEGA))
 _AT_MOST = "at most "
 _PRECISE_BELOW_US = 10
-_LEAST_CORES = 0.01
+_MIN_CORES = 0.01
 
 
 def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
@@ -58,7 +58,7 @@ def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
     cost = sizing.rule_cost * _MEGA
     shown_cost = f"{cost:.2f}" if cost < _PRECISE_BELOW_US else f"{cost:,.0f}"
     crossing = sum(stream.crossing for stream in sizing.streams)
-    cores = f"about {sizing.idle_cores:,.2g}" if sizing.idle_cores >= _LEAST_CORES else f"less than {_LEAST_CORES}"
+    cores = f"about {sizing.idle_cores:,.2g}" if sizing.idle_cores >= _MIN_CORES else f"less than {_MIN_CORES}"
     yield Text(
         f"between regions {_describe_traffic(crossing)}\n"
         f"{format_count(sizing.rules, 'mapping rule')}: about {shown_cost} µs for each message that a client publishes\n"
@@ -85,7 +85,7 @@ def _render_stream_table(title: str, *headings: str) -> Table:
     return table
 
 
-_SHOWN = 20
+_MAX_PAIRS = 20
 """Kinds of pairs, the worst first; JSON has all."""
 
 
@@ -95,7 +95,7 @@ def describe_simulation(simulation: OutageSimulation) -> Iterator[RenderableType
     pairs = _render_stream_table(
         title, "from", "to", "highest lag", "messages", "all there after healing", "lost", "first lost at"
     )
-    for pair in simulation.pairs[:_SHOWN]:
+    for pair in simulation.pairs[:_MAX_PAIRS]:
         alike = f" and {pair.pairs_alike - 1:,} such pairs" if pair.pairs_alike > 1 else ""
         pairs.add_row(
             pair.origin,

@@ -33,10 +33,10 @@ _MARK = {
     PairState.ROLLED_BACK: ("✗", "bold red"),
     PairState.LOSSY: ("✗", "bold red"),
 }
-_MANY = 12
+_MAX_STREAMS = 12
 """Virtual streams: of more, only those with something wrong are listed."""
-_NARROW = 80
-_THIN = 0.5
+_NARROW_COLUMNS = 80
+_THIN_SHARE = 0.5
 """The share of what is kept that is left when an outage margin becomes a worry."""
 
 
@@ -89,7 +89,7 @@ def render_headline(status: Status) -> Text:
 def render_regions(status: Status, *, width: int) -> Table:
     """What works in each region."""
     table = _start_table("what works")
-    short = width < _NARROW
+    short = width < _NARROW_COLUMNS
     table.add_column("region", overflow="fold")
     table.add_column("up" if short else "servers", justify="right", no_wrap=True)
     for heading, brief in (
@@ -187,7 +187,7 @@ def render_margin(status: Status) -> list[Text]:
     waits = (
         f", {format_duration(thin.age)} of it used up" if thin.age is not None and thin.margin < thin.retention else ""
     )
-    style = "bold red" if thin.margin < _THIN * thin.retention else "bold"
+    style = "bold red" if thin.margin < _THIN_SHARE * thin.retention else "bold"
     return [
         Text.assemble(("outage margin ", "bold"), (format_duration(thin.margin), style), (f"  ({pair}{waits})", "dim")),
         Text(),
@@ -212,15 +212,15 @@ def render_streams(status: Status, before: Status | None = None, *, width: int) 
     """The physical streams: all of a few virtual streams, else those with something wrong, a screenful at most."""
     last_before = {} if before is None else {stream.name: stream.last for stream in before.streams}
     shown: Sequence[StreamStatus] = status.streams
-    if len({stream.virtual for stream in shown}) > _MANY:
-        shown = [stream for stream in shown if stream.leader is None or stream.current < stream.replicas][:_MANY]
+    if len({stream.virtual for stream in shown}) > _MAX_STREAMS:
+        shown = [stream for stream in shown if stream.leader is None or stream.current < stream.replicas][:_MAX_STREAMS]
     if not shown:
         return None
     table = _start_table("streams")
     for heading in ("stream", "leader", "replicas"):
         table.add_column(heading, overflow="fold")
     rates = ("per s",) if before is not None else ()
-    for heading in ("messages", "last", *rates, *(() if width < _NARROW else ("stored",))):
+    for heading in ("messages", "last", *rates, *(() if width < _NARROW_COLUMNS else ("stored",))):
         table.add_column(heading, justify="right", no_wrap=True)
     for stream in shown:
         unled = Text("?", style="bold yellow") if stream.messages is None else Text("none", style="bold red")
@@ -234,7 +234,7 @@ def render_streams(status: Status, before: Status | None = None, *, width: int) 
         ]
         if before is not None:
             row.append(_format_rate(last_before.get(stream.name), stream.last, status.at - before.at))
-        if width >= _NARROW:
+        if width >= _NARROW_COLUMNS:
             row.append("?" if stream.bytes is None else format_size(stream.bytes))
         table.add_row(*row)
     return table
@@ -252,16 +252,16 @@ def render_consumers(status: Status, *, width: int) -> Table:
     table = _start_table("consumers")
     for heading in ("consumer", "region"):
         table.add_column(heading, overflow="fold")
-    for heading in ("pending", "unacked", *(() if width < _NARROW else ("redelivered", "waiting"))):
+    for heading in ("pending", "unacked", *(() if width < _NARROW_COLUMNS else ("redelivered", "waiting"))):
         table.add_column(heading, justify="right", no_wrap=True)
     worst = sorted(status.consumers, key=lambda consumer: (consumer.exists is True, -(consumer.pending or 0)))
-    shown = status.consumers if len(status.consumers) <= _MANY else worst[:_MANY]
+    shown = status.consumers if len(status.consumers) <= _MAX_STREAMS else worst[:_MAX_STREAMS]
     for consumer in shown:
         if consumer.exists:
             numbers = [
                 consumer.pending,
                 consumer.unacknowledged,
-                *(() if width < _NARROW else (consumer.redelivered, consumer.waiting)),
+                *(() if width < _NARROW_COLUMNS else (consumer.redelivered, consumer.waiting)),
             ]
             cells = [Text("?" if number is None else f"{number:,}") for number in numbers]
         else:

@@ -16,10 +16,9 @@ from vstream.runner.events import ScenarioProgress
 
 MAX_PROBLEMS = 100
 """Shown of each kind. The page says how many there are."""
-_LEADERS = 5
-"""Shown of each stream."""
+_MAX_LEADERS_OF_STREAM = 5
 _SAMPLE_SECONDS = 10.0
-_SAMPLES = 2_880
+_MAX_SAMPLES = 2_880
 """Eight hours, where there is a look every ten seconds or more often."""
 FILES = {"/": "console.html", "/console.css": "console.css", "/console.js": "console.js"}
 TYPES = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
@@ -34,7 +33,7 @@ class StatusHistory:
     """What was seen at each moment of the last hours: the time, the verdict, the number of problems, messages to come."""
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, str, int | None, int | None]] = deque(maxlen=_SAMPLES)
+        self._samples: deque[tuple[float, str, int | None, int | None]] = deque(maxlen=_MAX_SAMPLES)
 
     def add(self, at: float, status: Status | None) -> None:
         """Keep what *status* says. *at* is in seconds since 1970; None stands for a look that read nothing."""
@@ -119,8 +118,8 @@ def _describe_streams(status: Status) -> list[dict[str, Any]]:
                 "pending": sum_known(pair.pending for pair in of_stream),
                 "age": None if worst is None or worst.age is None else round(worst.age, 1),
                 "worst": None if worst is None else f"{worst.origin_place} → {worst.reader_place}",
-                "leaders": led[:_LEADERS],
-                "more_leaders": max(0, len(led) - _LEADERS),
+                "leaders": led[:_MAX_LEADERS_OF_STREAM],
+                "more_leaders": max(0, len(led) - _MAX_LEADERS_OF_STREAM),
             }
         )
     return rows

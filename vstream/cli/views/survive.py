@@ -29,8 +29,7 @@ _MARKS = {
     CellStatus.UNKNOWN: " ? not measured",
     CellStatus.UNTRIED: "",
 }
-_NAMED = 4
-"""Streams that a title names."""
+_MAX_STREAMS_IN_TITLE = 4
 
 
 def render_table(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> Iterator[RenderableType]:
@@ -147,8 +146,8 @@ def _group_alike(
         answers = [(cell.failure, cell.ability, cell.incident, _mark(cell, outcomes)) for cell in rows]
         groups[*answers, *(cell.ruling.reason.replace(stream, "") for cell in rows)].append(stream)
     for streams in groups.values():
-        more = f" and {len(streams) - _NAMED:,} more" if len(streams) > _NAMED else ""
-        yield ", ".join(streams[:_NAMED]) + more, by_stream[streams[0]]
+        more = f" and {len(streams) - _MAX_STREAMS_IN_TITLE:,} more" if len(streams) > _MAX_STREAMS_IN_TITLE else ""
+        yield ", ".join(streams[:_MAX_STREAMS_IN_TITLE]) + more, by_stream[streams[0]]
 
 
 def _mark(cell: SurvivalCell, outcomes: Mapping[SurvivalCell, RehearsedCell]) -> str:

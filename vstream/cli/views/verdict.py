@@ -18,8 +18,8 @@ from vstream.cli.views.cleaning import clean
 from vstream.cli.views.findings import place, render_finding
 
 MARKS = {CaseStatus.PASS: ("✓", "green"), CaseStatus.FAIL: ("✗", "bold red"), CaseStatus.UNKNOWN: ("?", "bold yellow")}
-_SHOWN_EXAMPLES = 3
-_MOST_WRONG = 20
+_MAX_EXAMPLES = 3
+_MAX_WRONG = 20
 _NONE = Text("–", style="dim")
 
 
@@ -57,12 +57,12 @@ def _render_cases(verdict: Verdict) -> Iterator[Text]:
     for status in (CaseStatus.FAIL, CaseStatus.UNKNOWN):
         cases = [case for case in verdict.cases if case.status is status]
         mark, style = MARKS[status]
-        for case in cases[:_MOST_WRONG]:
+        for case in cases[:_MAX_WRONG]:
             yield Text.assemble((f"{mark} ", style), (clean(case.name), "bold"), f": {clean(case.detail)}")
             if case.expectation is not None:
                 yield Text(f"    expected at {place(case.expectation.span)}", style="dim")
-        if len(cases) > _MOST_WRONG:
-            yield Text(f"  and {len(cases) - _MOST_WRONG:,} more", style="dim")
+        if len(cases) > _MAX_WRONG:
+            yield Text(f"  and {len(cases) - _MAX_WRONG:,} more", style="dim")
 
 
 def _render_examples(verdict: Verdict) -> Iterator[Text]:
@@ -70,10 +70,10 @@ def _render_examples(verdict: Verdict) -> Iterator[Text]:
         for finding in stream.findings():
             yield from render_finding(finding)
             affected = finding.affected
-            for example in affected.examples[:_SHOWN_EXAMPLES]:
+            for example in affected.examples[:_MAX_EXAMPLES]:
                 yield Text(f"    {example_line(example, verdict.load_start)}")
-            if affected.count > _SHOWN_EXAMPLES:
-                yield Text(f"    and {affected.count - _SHOWN_EXAMPLES:,} more", style="dim")
+            if affected.count > _MAX_EXAMPLES:
+                yield Text(f"    and {affected.count - _MAX_EXAMPLES:,} more", style="dim")
 
 
 def example_line(example: Example, zero: int) -> str:

@@ -30,11 +30,11 @@ TEMPLATE = "verdict.html.j2"
 _OUTCOMES = ("ok", "rejected", "indeterminate")
 _NAMES = {"ok": "acknowledged", "rejected": "rejected", "indeterminate": "no answer"}
 _FAILED = -1
-_SECOND = 1_000_000_000
-_HEADROOM = 1.1
+_SECOND_NS = 1_000_000_000
+_HEADROOM_FACTOR = 1.1
 _LAST_TICK = 0.96
 """Of the width: there is room for a number after it."""
-_THINNEST = 0.4
+_MIN_WIDTH_PERCENT = 0.4
 """Percent of the page's width: a fault that is over at once is drawn so wide."""
 
 
@@ -72,8 +72,8 @@ def _embed_data(verdict: Verdict, shown: Sequence[Mapping[str, Any]]) -> Markup:
     """What tooltips and the replay say, as JSON that cannot end the element it stands in."""
     timeline, zero = verdict.timeline, verdict.load_start
     data: Json = {
-        "interval": timeline.interval / _SECOND,
-        "start": (timeline.start - zero) / _SECOND,
+        "interval": timeline.interval / _SECOND_NS,
+        "start": (timeline.start - zero) / _SECOND_NS,
         "intervals": timeline.intervals,
         "charts": [{"title": chart["title"], "unit": chart["unit"], "series": chart["data"]} for chart in shown],
         "faults": _fault_moments(verdict),
@@ -119,7 +119,7 @@ def _fault_moments(verdict: Verdict) -> Json:
     for fault in _list_happened(verdict):
         start, end = fault.injected - verdict.load_start, _end(fault, verdict) - verdict.load_start
         moments.append(
-            {"name": fault.asked, "regions": list(fault.regions), "from": start / _SECOND, "to": end / _SECOND}
+            {"name": fault.asked, "regions": list(fault.regions), "from": start / _SECOND_NS, "to": end / _SECOND_NS}
         )
     return moments
 
@@ -133,12 +133,12 @@ def _list_charts(verdict: Verdict) -> Iterator[dict[str, Any]]:
 
 
 def _list_publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    per_second = timeline.interval / _SECOND
+    per_second = timeline.interval / _SECOND_NS
     rates = {}
     for region, seconds in timeline.publishes.items():
         rates[region] = {name: [getattr(second, name) / per_second for second in seconds] for name in _OUTCOMES}
     totals = {region: list(map(sum, zip(*rate.values(), strict=True))) for region, rate in rates.items()}
-    scale = charts.linear(_HEADROOM * value for values in totals.values() for value in values)
+    scale = charts.linear(_HEADROOM_FACTOR * value for values in totals.values() for value in values)
     for region, rate in rates.items():
         paths, lower = [], [0.0] * timeline.intervals
         for name in _OUTCOMES:
@@ -252,7 +252,7 @@ class _Axis:
 
     def span(self, start: int, end: int) -> dict[str, Any]:
         left = self.locate(start)
-        width = max(self.locate(end) - left, _THINNEST)
+        width = max(self.locate(end) - left, _MIN_WIDTH_PERCENT)
         left = min(left, 100 - width)
         return {"left": charts.short(left), "width": charts.short(width), "from": left, "to": left + width}
 
@@ -308,23 +308,23 @@ def _assign_lanes(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _list_ticks(timeline: Timeline, zero: int) -> list[dict[str, Any]]:
-    start = (timeline.start - zero) / _SECOND
-    length = timeline.interval * timeline.intervals / _SECOND
+    start = (timeline.start - zero) / _SECOND_NS
+    length = timeline.interval * timeline.intervals / _SECOND_NS
     moments = [moment for moment in charts.choose_ticks(start, start + length) if moment - start <= _LAST_TICK * length]
     return [{"left": charts.short(100 * (moment - start) / length), "name": f"{moment:,}"} for moment in moments]
 
 
-_MOST_FAULTS = 6
+_MAX_FAULTS = 6
 
 
 def tell(verdict: Verdict) -> Iterator[str]:
     """Who published what, each fault and what came of it, and what became of the messages. It claims nothing that is unknown."""
     yield _tell_workload(verdict)
     happened = [fault for fault in verdict.faults if fault.fault.outcome is FaultOutcome.CONFIRMED]
-    for fault in happened[:_MOST_FAULTS]:
+    for fault in happened[:_MAX_FAULTS]:
         yield _tell_fault(fault, verdict.load_start)
-    if len(happened) > _MOST_FAULTS:
-        yield f"{len(happened) - _MOST_FAULTS} more faults followed: the table of faults has all."
+    if len(happened) > _MAX_FAULTS:
+        yield f"{len(happened) - _MAX_FAULTS} more faults followed: the table of faults has all."
     yield _tell_messages(verdict)
 
 

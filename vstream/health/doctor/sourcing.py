@@ -10,8 +10,8 @@ from vstream.health.doctor.check import APPLY, REFRESH, Drift, Patient, Symptom,
 from vstream.health.snapshot import SourceSnapshot
 from vstream.health.status import PairState, PairStatus
 
-_HALF = 0.5
-_NAMED = 3
+_HALF_SHARE = 0.5
+_MAX_NAMED = 3
 
 
 @check("VD201", "dead-source", drift=Drift.UNRELATED)
@@ -129,12 +129,12 @@ def unmeasured_lag(patient: Patient) -> Iterator[Symptom]:
     Ask again with a longer `--timeout`, or when something was published in that region. `vstream audit` compares all messages.
     """
     unmeasured = list(_list_pairs(patient, PairState.UNKNOWN))
-    for pair, source in unmeasured[:_NAMED]:
+    for pair, source in unmeasured[:_MAX_NAMED]:
         yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do="ask again, or `vstream audit`")
-    if len(unmeasured) > _NAMED:
+    if len(unmeasured) > _MAX_NAMED:
         yield Symptom(
             about=patient.topology.name,
-            evidence=f"{len(unmeasured) - _NAMED:,} more streams are not measured",
+            evidence=f"{len(unmeasured) - _MAX_NAMED:,} more streams are not measured",
             do="ask again with a longer `--timeout`",
         )
 
@@ -198,7 +198,7 @@ def retention_margin(patient: Patient) -> Iterator[Symptom]:
     for pair in patient.status.pairs:
         if pair.margin is None or pair.retention is None or pair.age is None or pair.state is PairState.LOSSY:
             continue
-        if pair.margin < _HALF * pair.retention:
+        if pair.margin < _HALF_SHARE * pair.retention:
             # One for each pair of places: the one with the smallest margin.
             key = pair.origin_place, pair.reader_place
             worst[key] = min(worst.get(key, pair), pair, key=lambda candidate: candidate.margin or 0.0)

@@ -19,9 +19,9 @@ _STOPPED = "last msgid mismatch"
 _RECREATE = (
     "stop publishing with `Nats-Expected-Last-Msg-Id`, and create the stream again: `vstream lint --explain VD508`"
 )
-_STORES_POSITIONS: Version = (2, 15, 0)
+_STORES_POSITIONS_SINCE: Version = (2, 15, 0)
 _LISTEN = "run `vstream backup restore` again if it was interrupted; otherwise restart its leader"
-_BUSY = 5.0  # seconds since the last message
+_BUSY_SECONDS = 5.0  # seconds since the last message
 _BRING_BACK = "bring back the servers that do not answer (VD404)"
 
 
@@ -71,7 +71,7 @@ def goes_back(patient: Patient) -> Iterator[Symptom]:
     """
     for name, config, versions in _list_configs(patient):
         keeps, sources = parse_int(config.fields.get("max_msgs_per_subject")) or -1, len(config.sources)
-        if sources > 1 and keeps > 0 and min(versions) < _STORES_POSITIONS:
+        if sources > 1 and keeps > 0 and min(versions) < _STORES_POSITIONS_SINCE:
             oldest = format_version(min(versions))
             yield Symptom(
                 about=name,
@@ -99,7 +99,7 @@ def _list_streams_seen(patient: Patient) -> Iterator[tuple[PhysicalStream, Strea
 
 def _has_doubling_leaders(version: Version) -> bool:
     # From 2.15 on positions are stored, but a crash loses the newest ones, and then it looks as before.
-    return version >= _STORES_POSITIONS or any(since <= version < until for since, until in _DOUBLES)
+    return version >= _STORES_POSITIONS_SINCE or any(since <= version < until for since, until in _DOUBLES)
 
 
 def versions_in(snapshot: Snapshot, cluster: str) -> tuple[Version, ...]:
@@ -190,7 +190,7 @@ def few_replicas(patient: Patient) -> Iterator[Symptom]:
             evidence = f"it has {observed.replicas} of the {planned} replicas that the topology gives it"
             yield Symptom(about=stream.name, evidence=evidence, do=APPLY)
         # Between two messages of a busy stream, a replica is often behind: the leader waits for the majority alone.
-        is_busy = observed.last_at is not None and patient.snapshot.at - observed.last_at < _BUSY
+        is_busy = observed.last_at is not None and patient.snapshot.at - observed.last_at < _BUSY_SECONDS
         if observed.current + is_busy * observed.following < observed.replicas:
             evidence = f"{observed.current} of {observed.replicas} replicas are up to date"
             do = "bring back the servers that do not answer, or wait until they have caught up"

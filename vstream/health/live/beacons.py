@@ -23,8 +23,8 @@ from vstream.topology.model import Topology, VirtualStream
 HEADER = "Vstream-Beacon"
 """`<region of origin> <seconds since 1970>`."""
 _EXPECTED_STREAM = "Nats-Expected-Stream"
-_IN_FLIGHT = 32
-MOST = 324
+_MAX_PARALLEL_REQUESTS = 32
+MAX_BEACONS = 324
 """Number of beacons that one look reads: those of 36 streams in three regions. Each is a request."""
 
 
@@ -37,7 +37,7 @@ async def publish_beacons(
     topology: Topology, connections: Mapping[str, Connection | NotReachableError]
 ) -> tuple[str, ...]:
     """Publish one beacon per region and stream. Returns what went wrong, by region and stream."""
-    slots = asyncio.Semaphore(_IN_FLIGHT)
+    slots = asyncio.Semaphore(_MAX_PARALLEL_REQUESTS)
 
     async def publish_beacon(stream: VirtualStream, region: str) -> str | None:
         connection, subject = connections[region], naming.canary_subject(stream, region)
@@ -69,7 +69,7 @@ async def read_beacons(
 
     With *most*, reads only that many: those of the topology's first streams.
     """
-    slots = asyncio.Semaphore(_IN_FLIGHT)
+    slots = asyncio.Semaphore(_MAX_PARALLEL_REQUESTS)
 
     async def read_beacon(stream: VirtualStream, origin: str, reader: str) -> BeaconSighting:
         subject = naming.canary_subject(stream, origin)

@@ -54,8 +54,8 @@ _SCOUTS = 8
 """Number of streams that are asked for first in each place. If none of them answers, the place counts as down."""
 _SCOUT_TIMEOUT = 1.0
 """Seconds to wait for them."""
-_IN_FLIGHT = 128
-_CONNECT_TIMEOUT = 0.4
+_MAX_PARALLEL_REQUESTS = 128
+_CONNECT_SHARE = 0.4
 """The share of the deadline that connecting may take. The rest is for requests."""
 _MONITORS, _STREAMS = 0.6, 0.8
 """The shares after which monitoring ports, and then leaders of streams, have had their time: others still have to be asked."""
@@ -98,7 +98,7 @@ class _SnapshotCollector:
         self._deadline = began + timeout
         self._until = began + timeout * _MONITORS
         """When what is done now has had its time, on the monotonic clock."""
-        self._connecting = timeout * _CONNECT_TIMEOUT
+        self._connecting = timeout * _CONNECT_SHARE
         self._is_deep = is_deep
         self._connections: dict[str, Connection] = {}
         self._problems: dict[str, str] = {}
@@ -160,7 +160,7 @@ class _SnapshotCollector:
 
     async def _read_consumers(self) -> dict[tuple[str, str], ObservedConsumer | None]:
         """Ask for the topology's consumers. Their leaders answer, even in a region that is cut off."""
-        slots = asyncio.Semaphore(_IN_FLIGHT)
+        slots = asyncio.Semaphore(_MAX_PARALLEL_REQUESTS)
         observed: dict[tuple[str, str], ObservedConsumer | None] = {}
 
         async def observe_consumer(durable: Durable) -> None:
@@ -191,7 +191,7 @@ class _SnapshotCollector:
             return ()
         away = {region: NotReachableError(problem) for region, problem in self._problems.items()}
         return await beacons.read_beacons(
-            self._topology, {**away, **self._connections}, patience=self._remaining(), most=beacons.MOST
+            self._topology, {**away, **self._connections}, patience=self._remaining(), most=beacons.MAX_BEACONS
         )
 
     async def _check_region(self, region: str) -> RegionSnapshot:
@@ -406,7 +406,7 @@ class _SnapshotCollector:
         patience = min(_SCOUT_TIMEOUT, self._remaining() / 2)
         scouts = await asyncio.gather(*(self._ask(admin, part.name, patience) for part in parts[:_SCOUTS]))
         if any(scouts):
-            slots = asyncio.Semaphore(_IN_FLIGHT)
+            slots = asyncio.Semaphore(_MAX_PARALLEL_REQUESTS)
 
             async def ask_in_turn(name: str) -> None:
                 async with slots:

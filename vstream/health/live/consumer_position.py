@@ -41,12 +41,12 @@ Connections = Mapping[str, Connection | VstreamError]
 _Read = Callable[[Connection, str, int, float], Awaitable[direct.DirectMessage | None]]
 """Reads a message of a stream by its sequence, within some seconds: from any replica, or from the leader."""
 
-SCANNED = 65_536
+MAX_SCANNED = 65_536
 """Number of messages before the position that are searched for the last one of each origin."""
 RECORDED_ONLY = "`vstream consumer sync` keeps its consumers' positions in the other regions; none is there"
 """What to do where a region does not answer whose positions are asked for."""
 _TO_HINT = "name a region that answers with `--to`"
-_AT_ONCE = 64
+_MAX_PARALLEL_READS = 64
 _PRECISION = timedelta(seconds=1)
 """Records say the time without fractions of a second."""
 _TIMEOUT = 10.0
@@ -293,7 +293,7 @@ async def _read_before(
     connection: Connection, name: str, floor: int, origins: tuple[str, ...], earlier: Position | None
 ) -> dict[str, int]:
     """The last sequence of each origin at or before *floor*, of those that are found."""
-    begin, before = max(0, floor - SCANNED), dict[str, int]()
+    begin, before = max(0, floor - MAX_SCANNED), dict[str, int]()
     if earlier is not None and begin <= earlier.floor <= floor:
         begin = earlier.floor
         before = {origin: seq for origin, seq in earlier.origins.items() if origin not in earlier.unknown}
@@ -315,8 +315,8 @@ async def _walk_back(
     connection: Connection, name: str, last: int, before: int, origins: tuple[str, ...], read: _Read
 ) -> AsyncIterator[SourcedMessage]:
     """The messages of stream *name* from sequence *last* down to the one after *before*."""
-    for top in range(last, before, -_AT_ONCE):
-        seqs = range(top, max(before, top - _AT_ONCE), -1)
+    for top in range(last, before, -_MAX_PARALLEL_READS):
+        seqs = range(top, max(before, top - _MAX_PARALLEL_READS), -1)
         for message in await asyncio.gather(*(read(connection, name, seq, _TIMEOUT) for seq in seqs)):
             if message is not None:
                 origin, seq = origin_of(message.headers, origins, reader=name)

@@ -15,12 +15,11 @@ from vstream.topology.model import Endpoint, Topology
 from vstream.topology.naming import ADVISORIES
 from vstream.topology.profiles import profile_of
 
-_KEPT = 3600.0
+_KEPT_SECONDS = 3600.0
 """Seconds for which a client is shown after its last request."""
-MOST_CLIENTS = 1000
-_PAUSE = 1.0
-_PAUSE_REFUSED = 60.0
-"""Seconds until it asks again whether it may listen."""
+MAX_CLIENTS = 1000
+_PAUSE_SECONDS = 1.0
+_REFUSED_PAUSE_SECONDS = 60.0
 
 
 class CrossRegionListener:
@@ -50,14 +49,14 @@ class CrossRegionListener:
 
     def uses(self) -> Mapping[CrossRegionUse, float]:
         """Who uses what, and when it last asked, in seconds since 1970: in the last hour."""
-        self._seen = {use: at for use, at in self._seen.items() if at >= time.time() - _KEPT}
+        self._seen = {use: at for use, at in self._seen.items() if at >= time.time() - _KEPT_SECONDS}
         return self._seen
 
     def note(self, use: CrossRegionUse) -> None:
-        """Remember *use*, in place of the oldest where there are MOST_CLIENTS."""
-        if self._seen.pop(use, None) is None and len(self._seen) < MOST_CLIENTS:
+        """Remember *use*, in place of the oldest where there are MAX_CLIENTS."""
+        if self._seen.pop(use, None) is None and len(self._seen) < MAX_CLIENTS:
             self._tell(use.describe())
-        elif len(self._seen) >= MOST_CLIENTS:
+        elif len(self._seen) >= MAX_CLIENTS:
             del self._seen[next(iter(self._seen))]
         self._seen[use] = time.time()
 
@@ -67,12 +66,12 @@ class CrossRegionListener:
                 self.note(use)
 
         while True:
-            pause = _PAUSE
+            pause = _PAUSE_SECONDS
             try:
                 async with connect(endpoint, region) as connection:
                     await connection.listen(ADVISORIES, take, group=self._group)
             except NotPermittedError as error:
-                pause = _PAUSE_REFUSED
+                pause = _REFUSED_PAUSE_SECONDS
                 if error.message not in self._refusals:
                     self._tell(f"who uses streams of other regions is not known: {error.message}")
                 self._refusals.add(error.message)

@@ -30,7 +30,7 @@ from vstream.value_class import value_class
 Sentences = tuple[str, ...]
 _Look = tuple[Sentences, Sentences, bool]
 """What is missing, what is silent, and whether to wait is of no use."""
-_POLL = 0.2
+_POLL_SECONDS = 0.2
 
 
 @value_class
@@ -105,7 +105,7 @@ async def _wait_until_empty(
         if not (missing or silent) or is_final or time.monotonic() > until:
             notes = tuple(_describe_outage(topology, servers))
             return replace(moved, missing=missing, unknown=(*moved.unknown, *silent), notes=notes)
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _list_gates(topology: Topology, region: str) -> Iterator[Gate]:
@@ -151,7 +151,7 @@ async def _hand_over(connection: Connection, stream: str, servers: frozenset[str
             # While another is elected nobody answers: the next look shows who it is.
             with suppress(NotReachableError, ServerError, NoRespondersError):
                 await JetStreamAdmin(connection).step_down(stream)
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
     return None
 
 

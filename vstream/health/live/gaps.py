@@ -27,11 +27,10 @@ from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import ReplicationPair, replication_pairs
 from vstream.value_class import value_class
 
-WINDOW = 128
+WINDOW_MESSAGES = 128
 """Number of newest messages of each reader to check."""
-_SKEW = 5.0
-"""Maximum clock difference between servers, in seconds."""
-MOST = 32
+_MAX_SKEW_SECONDS = 5.0
+MAX_READERS = 32
 """Maximum number of readers to check, those with the newest messages first."""
 
 
@@ -47,7 +46,7 @@ async def find_gaps_and_repeats(
             reader = streams.get(feed.reader.name)
             if reader is not None and reader.messages and not (reader.config or {}).get("mirror"):
                 by_reader.setdefault(feed.reader.name, []).append(feed)
-    chosen = sorted(by_reader, key=lambda name: -(streams[name].last_at or 0.0))[:MOST]
+    chosen = sorted(by_reader, key=lambda name: -(streams[name].last_at or 0.0))[:MAX_READERS]
     slots = asyncio.Semaphore(4)
 
     async def check_in_turn(name: str) -> Sequence[Gap | Repeat]:
@@ -119,7 +118,7 @@ class _ReaderCheck:
     async def find_gaps_and_repeats(self) -> list[Gap | Repeat]:
         """What its newest messages prove. Raises as requests do."""
         name, last = self.reader.name, self.reader.last_seq
-        seqs = range(max(self.reader.first_seq, last - WINDOW + 1), last + 1)
+        seqs = range(max(self.reader.first_seq, last - WINDOW_MESSAGES + 1), last + 1)
         reads = (lag.read_message(self.connection, name, seq, self._remaining()) for seq in seqs)
         jumps, replayed = _find_jumps(await asyncio.gather(*reads), self.origins, name)
         proven: list[Gap | Repeat] = []
@@ -161,7 +160,7 @@ class _ReaderCheck:
 def _is_same(held: DirectMessage, sourced: DirectMessage) -> bool:
     """Whether *held*, of the origin, can be the message that was *sourced*: not younger, apart from clock differences."""
     held_at, taken_at = to_unix_seconds(held.stored_at), to_unix_seconds(sourced.stored_at)
-    return held_at < taken_at + _SKEW and _content_of(held) == _content_of(sourced)
+    return held_at < taken_at + _MAX_SKEW_SECONDS and _content_of(held) == _content_of(sourced)
 
 
 def _content_of(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tuple[str, str]]]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vstream.errors import NoRespondersError, VstreamError
-from vstream.health.pairs import BEHIND_AFTER, has_taken_all
-from vstream.health.snapshot import NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
+from vstream.health.pairs import BEHIND_AFTER_SECONDS, has_taken_all
+from vstream.health.snapshot import SECOND_NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors, is_from_leader
@@ -28,15 +28,14 @@ from vstream.topology import physical
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
 
-MOST = 1_000
+MAX_PAIRS = 1_000
 """Maximum number of pairs to measure, those furthest behind first: each costs at least two requests. Others are not known."""
-_BACK = 32
+_MAX_SEARCHED_MESSAGES = 32
 """Number of a reader's newest messages that are searched for the last one of each origin."""
-_IN_FLIGHT = 32
-_MSG_ID = "Nats-Msg-Id"
-_SKEW = 1.0
-"""Seconds by which clocks of servers may differ."""
-_CANDIDATES = 64
+_MAX_PARALLEL_REQUESTS = 32
+_MSG_ID_HEADER = "Nats-Msg-Id"
+_MAX_SKEW_SECONDS = 1.0
+_MAX_CANDIDATES = 64
 """Maximum number of messages on one subject among which one with the same id is looked for."""
 
 
@@ -64,7 +63,7 @@ async def measure_lag(
                 unequal.append((abs(origin.last_seq - (cursor or 0)), feed, cursor))
     unequal.sort(key=lambda source: -source[0])
     search = _Search(topology, streams, connections, deadline)
-    lags = await asyncio.gather(*(search.tail(feed, cursor) for _, feed, cursor in unequal[:MOST]))
+    lags = await asyncio.gather(*(search.tail(feed, cursor) for _, feed, cursor in unequal[:MAX_PAIRS]))
     measured = zip(unequal, lags, strict=False)
     return {(pair.origin.name, pair.reader.name): lag for (_, pair, _), lag in measured if lag is not None}
 
@@ -75,7 +74,7 @@ class _Search:
     streams: Mapping[str, StreamSnapshot]
     connections: Mapping[str, Connection]
     deadline: float
-    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_IN_FLIGHT))
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_PARALLEL_REQUESTS))
     walks: dict[str, asyncio.Task[dict[str, int]]] = field(default_factory=dict)
 
     async def tail(self, feed: ReplicationPair, cursor: int | None) -> Lag | None:
@@ -110,7 +109,7 @@ class _Search:
             is_exact=is_exact,
             oldest_at=to_unix_seconds(oldest.stored_at) if oldest else None,
             oldest_seq=oldest.seq if oldest else None,
-            max_age=int(info["config"].get("max_age") or 0) / NS,
+            max_age=int(info["config"].get("max_age") or 0) / SECOND_NS,
             begins=int(info["config"].get("first_seq") or 1),
         )
 
@@ -118,7 +117,7 @@ class _Search:
         self, feed: ReplicationPair, oldest: DirectMessage, last: int, connection: Connection
     ) -> bool:
         """Whether the reader has dropped the *oldest* message that it has not taken, and the *last* one, as duplicates."""
-        if to_unix_seconds(oldest.stored_at) + BEHIND_AFTER > time.time():
+        if to_unix_seconds(oldest.stored_at) + BEHIND_AFTER_SECONDS > time.time():
             return False  # it is on its way
         stream = self.topology.stream(feed.virtual)
         with suppress(VstreamError):
@@ -156,7 +155,7 @@ class _Search:
         if seen is not None:
             return seen, True
         reader = self.streams[feed.reader.name]
-        if reader.messages == reader.last_seq <= _BACK:
+        if reader.messages == reader.last_seq <= _MAX_SEARCHED_MESSAGES:
             return 0, True  # it has all that it ever took, and nothing of this origin
         connection = self._connection_to(feed.origin.place)
         last = await read_message(
@@ -175,7 +174,7 @@ class _Search:
     async def _walk(self, feed: ReplicationPair) -> dict[str, int]:
         """The last sequence of each origin among the last messages of the reader."""
         connection, last = self._connection_to(feed.reader.place), self.streams[feed.reader.name].last_seq
-        seqs = range(last, max(0, last - _BACK), -1)
+        seqs = range(last, max(0, last - _MAX_SEARCHED_MESSAGES), -1)
         messages = await asyncio.gather(
             *(read_message(connection, feed.reader.name, seq, self._remaining()) for seq in seqs)
         )
@@ -209,16 +208,16 @@ async def is_duplicate(
 
     None if there are too many messages on that subject to tell. Raises as `direct`.
     """
-    window, msg_id = (reader.config or {}).get("duplicate_window"), message.headers.get(_MSG_ID)
+    window, msg_id = (reader.config or {}).get("duplicate_window"), message.headers.get(_MSG_ID_HEADER)
     if not isinstance(window, int) or not window or not msg_id:
         return False
-    since = to_unix_seconds(message.stored_at) - window / NS - _SKEW
+    since = to_unix_seconds(message.stored_at) - window / SECOND_NS - _MAX_SKEW_SECONDS
     stored = await direct.get_newest(connection, reader.name, subject, timeout=patience)
     if stored is None or to_unix_seconds(stored.stored_at) < since:
         return False
     seq = 0
-    for _ in range(_CANDIDATES):
-        if stored is None or stored.headers.get(_MSG_ID) == msg_id:
+    for _ in range(_MAX_CANDIDATES):
+        if stored is None or stored.headers.get(_MSG_ID_HEADER) == msg_id:
             return stored is not None and stored.data == message.data
         seq = stored.seq + 1 if seq else await _find_first_since(since, reader, connection, patience)
         stored = await direct.get_next(connection, reader.name, subject, seq, timeout=patience)

@@ -15,8 +15,8 @@ from vstream.jetstream.connection import Connection
 from vstream.topology import naming, physical
 from vstream.topology.model import Topology
 
-_INFO = "$JS.API.INFO"
-_SUBSCRIPTIONS = 100_000
+_INFO_SUBJECT = "$JS.API.INFO"
+_MAX_SUBSCRIPTIONS = 100_000
 """Of an account on one server. They cost it 5 µs each, and 180 bytes; where there are more, nobody looks."""
 
 
@@ -39,7 +39,7 @@ async def check_region(
 async def _check_control(connection: Connection, patience: float) -> str | None:
     """Why the meta leader does not answer, None if it does."""
     try:
-        refusal = api_error(await connection.request_json(_INFO, timeout=patience), _INFO)
+        refusal = api_error(await connection.request_json(_INFO_SUBJECT, timeout=patience), _INFO_SUBJECT)
     except VstreamError as error:
         return error.message
     return None if refusal is None else refusal.description
@@ -58,7 +58,7 @@ async def find_unsubscribed(
 ) -> dict[str, tuple[str, ...]]:
     """By stream of *streams*, the subjects that the server at *url*, which leads it, is not subscribed to, as far as it tells."""
     try:
-        subscribed = await monitoring.list_subscribed_subjects(url, account, _SUBSCRIPTIONS, timeout)
+        subscribed = await monitoring.list_subscribed_subjects(url, account, _MAX_SUBSCRIPTIONS, timeout)
     except VstreamError:
         return {}  # that it does not answer is a finding of its own
     missing = {}

@@ -26,11 +26,11 @@ from vstream.topology.model import Role, Topology
 from vstream.topology.replication import physical_streams
 from vstream.value_class import value_class
 
-_POLL = 0.1
-_NS = 1_000_000_000
-_ALIVE = 3.0
+_POLL_SECONDS = 0.1
+_SECOND_NS = 1_000_000_000
+_ALIVE_SECONDS = 3.0
 """Seconds. A source that works is heard every second, messages or not."""
-_AGAIN = 0.2
+_MIN_APART_SECONDS = 0.2
 """Minimum seconds between two separate signs of life, seen over a network."""
 
 
@@ -96,7 +96,7 @@ async def refresh_readers(
             raise LabError(
                 f"not refreshed: after {timeout:g} s {missing}", hint="`vstream chaos heal` undoes the faults of a lab"
             )
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
     async with target.connect() as connection:
         # Whoever asks a stream without a leader is refused, and waits 10 s and more.
         fed_by_clients = _streams_with_role(topology, Role.WRITE, Role.ORIGIN)
@@ -161,13 +161,13 @@ async def _wait_for_leader(connection: Connection, stream: str, deadline: float)
                 f"not refreshed: write stream `{stream}` has no leader",
                 hint="are its servers running? `vstream chaos status` shows open faults",
             )
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, mode: RefreshMode) -> RefreshedStream:
     """Make the leader of a stream step down where *mode* says so, and measure until it has everything, or the *deadline*."""
     if mode is not RefreshMode.ALL:
-        soon = deadline if mode is RefreshMode.MEASURE else min(deadline, time.monotonic() + 2 * _ALIVE)
+        soon = deadline if mode is RefreshMode.MEASURE else min(deadline, time.monotonic() + 2 * _ALIVE_SECONDS)
         measured = await _measure_stream(connection, fed, soon, None, None)
         if mode is RefreshMode.MEASURE or measured.caught_up is not None:
             return measured
@@ -202,7 +202,7 @@ async def _measure_stream(
         if problem is None:
             caught_up, problem = elapsed, note
             break
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
     return RefreshedStream(
         stream=fed.stream,
         region=fed.place,
@@ -223,11 +223,11 @@ class _Heard:
         """The names of *sources* that do not deliver at *now*, in seconds."""
         silent_names = []
         for source in sources:
-            name, age = str(source.get("name")), int(source.get("active", -1)) / _NS
-            if not 0 <= age < _ALIVE:
+            name, age = str(source.get("name")), int(source.get("active", -1)) / _SECOND_NS
+            if not 0 <= age < _ALIVE_SECONDS:
                 self._first.pop(name, None)
                 silent_names.append(name)
-            elif now - age < self._first.setdefault(name, now - age) + _AGAIN:
+            elif now - age < self._first.setdefault(name, now - age) + _MIN_APART_SECONDS:
                 silent_names.append(name)
         return tuple(silent_names)
 
@@ -250,7 +250,7 @@ async def _make_step_down(
             raise
         except (NotReachableError, ServerError) as error:
             note = error.message  # it may have no leader yet: this soon after an outage that is to be expected
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
     return None, note
 
 

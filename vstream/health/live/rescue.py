@@ -34,9 +34,8 @@ SINCE = (2, 15, 0)
 _RESCUE, _LOOK = "$JS.API.META.RESCUE", "$SYS.REQ.SERVER.PING.JSZ"
 _LEADER_TIMEOUT = 60.0
 """Seconds until there is a leader. It takes less than one, where all servers that are left have agreed."""
-_LASTS = 300
-"""Seconds that the lower quorum lasts."""
-_PAUSE = 0.25
+_QUORUM_SECONDS = 300
+_PAUSE_SECONDS = 0.25
 
 
 @value_class
@@ -295,7 +294,9 @@ async def _rescue(
         if not group.is_going_on:
             write_record(topology.name, {**read_record(topology.name), group.name: frozenset(group.dead)})
             await _lower_quorum(connection, group)
-            on_step(f"{len(group.alive)} servers go on with {len(group.alive)} votes, for {_LASTS // 60} minutes")
+            on_step(
+                f"{len(group.alive)} servers go on with {len(group.alive)} votes, for {_QUORUM_SECONDS // 60} minutes"
+            )
         leader = await _wait_for_leader(connection, group)
         on_step(f"`{leader}` leads the meta group")
         for server in group.to_remove:
@@ -362,7 +363,7 @@ async def _remove(connection: Connection, server: str) -> None:
                 return None
             if time.monotonic() > until:
                 raise
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 def find_listed(members: Sequence[str], peers: Collection[str]) -> frozenset[str]:

@@ -18,7 +18,7 @@ from vstream.health.repair.sequence_set import SequenceSet
 from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
-_NAMED = 10
+_MAX_NAMED = 10
 MADE_AGAIN = "the write stream was made again since, with sequences from 1"
 ADDITION = "it is an addition to a counter"
 _UNFIT = {
@@ -132,7 +132,7 @@ class Replay:
             "place": self.place,
             "origin": self.origin,
             "missing": self.count,
-            "runs": [list(run) for run in self.sequences.runs()[:_NAMED]],
+            "runs": [list(run) for run in self.sequences.runs()[:_MAX_NAMED]],
             "from": {name: len(sequences) for name, sequences in sorted(self.by_holder.items())},
             "left": {reason: len(sequences) for reason, sequences in sorted(self.irreparable.items())},
         }
@@ -222,7 +222,7 @@ class Tally:
         """Add one."""
         self._counts[pair.differs] += 1
         examples = self._same if pair.differs is None else self._different
-        if len(examples) < _NAMED:
+        if len(examples) < _MAX_NAMED:
             examples.append(pair)
 
     def make_duplicates(self, virtual: str, reader: str, place: str) -> Duplicates:

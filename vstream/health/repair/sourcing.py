@@ -16,7 +16,7 @@ from vstream.jetstream.direct import DirectMessage
 from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
-_NAMED = 5
+_MAX_NAMED = 5
 
 
 @value_class
@@ -177,8 +177,8 @@ def find_lost_ends(pairs: Iterable[PairStatus]) -> tuple[LostEnd, ...]:
 
 def format_sequences(sequences: tuple[int, ...]) -> str:
     """*sequences* in words: the first few, and how many more there are."""
-    named = ", ".join(f"{seq:,}" for seq in sequences[:_NAMED])
-    rest = f" and {len(sequences) - _NAMED:,} more" if len(sequences) > _NAMED else ""
+    named = ", ".join(f"{seq:,}" for seq in sequences[:_MAX_NAMED])
+    rest = f" and {len(sequences) - _MAX_NAMED:,} more" if len(sequences) > _MAX_NAMED else ""
     return f"sequence {named}" if len(sequences) == 1 else f"sequences {named}{rest}"
 
 

@@ -21,9 +21,9 @@ from typing import TypeVar
 from pydantic import TypeAdapter
 
 _Spec = TypeVar("_Spec")
-_MAX_SPEC = 1 << 24
-_LOOK = 0.1
-_LAST = 1.0
+_MAX_SPEC_BYTES = 1 << 24
+_LOOK_SECONDS = 0.1
+_LAST_SECONDS = 1.0
 """Seconds to write everything once the runner is gone. Clients without a runner must not continue."""
 ABANDONED = 4
 """Exit code of a process that had to be ended after its runner had gone."""
@@ -53,7 +53,7 @@ class Words:
 
 
 async def _main(adapter: TypeAdapter[_Spec], work: Callable[[_Spec, Words], Coroutine[None, None, None]]) -> None:
-    reader = asyncio.StreamReader(limit=_MAX_SPEC)
+    reader = asyncio.StreamReader(limit=_MAX_SPEC_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     os.set_blocking(sys.stdout.fileno(), False)
     line = await reader.readline()
@@ -64,8 +64,8 @@ async def _main(adapter: TypeAdapter[_Spec], work: Callable[[_Spec, Words], Coro
 def _end_after(runner: int) -> None:
     """End this process shortly after *runner*, whatever it does meanwhile."""
     while os.getppid() == runner:
-        time.sleep(_LOOK)
-    time.sleep(_LAST)
+        time.sleep(_LOOK_SECONDS)
+    time.sleep(_LAST_SECONDS)
     os._exit(ABANDONED)
 
 

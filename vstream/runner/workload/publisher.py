@@ -25,12 +25,12 @@ from vstream.runner.workload.spec import PublisherSpec
 from vstream.topology import naming
 
 MSG_ID = "Nats-Msg-Id"
-_TICK = 0.001
+_TICK_SECONDS = 0.001
 """Maximum seconds between two checks for due messages."""
-_IDLE = 0.02
-_AGAIN = 100_000_000
+_IDLE_SECONDS = 0.02
+_RESEND_NS = 100_000_000
 """Nanoseconds before a refused message is sent again."""
-_NS = 1_000_000_000
+_SECOND_NS = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Publisher:
 
     async def run(self, begin: int) -> None:
         """Publish from *begin* on, in nanoseconds since the capture's start."""
-        number, period = 0, _NS / self._spec.rate
+        number, period = 0, _SECOND_NS / self._spec.rate
         while not (self._is_stopped and self.is_drained):
             now = self._recorder.now()
             while not self._is_stopped and begin + round(number * period) <= now:
@@ -101,8 +101,8 @@ class Publisher:
                 number += 1
                 now = self._recorder.now()
             await self._retry_or_expire(now)
-            ahead = (begin + number * period - self._recorder.now()) / _NS
-            await asyncio.sleep(_IDLE if self._is_stopped else max(_TICK, min(_IDLE, ahead)))
+            ahead = (begin + number * period - self._recorder.now()) / _SECOND_NS
+            await asyncio.sleep(_IDLE_SECONDS if self._is_stopped else max(_TICK_SECONDS, min(_IDLE_SECONDS, ahead)))
 
     async def _publish_first(self, number: int, due: int) -> None:
         identity, key = f"{self._spec.prefix}{number}", self._random.randrange(self._spec.keys)
@@ -167,10 +167,10 @@ class Publisher:
         """One attempt came to nothing for certain."""
         message.error = error
         now = self._recorder.now()
-        if not self._may_retry(message, now + _AGAIN):
+        if not self._may_retry(message, now + _RESEND_NS):
             self._record_outcome(message, Acknowledgement(), done=now)
         else:
-            self._again.append((now + _AGAIN, message.number))
+            self._again.append((now + _RESEND_NS, message.number))
 
     def _may_retry(self, message: _OpenMessage, at: int) -> bool:
         return self._spec.is_retrying and at < message.due + self._spec.give_up

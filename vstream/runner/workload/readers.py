@@ -24,16 +24,15 @@ from vstream.runner.workload.spec import ConsumerSpec, ReaderSpec
 from vstream.topology import naming
 
 ACK = b"+ACK"
-BATCH = 1000
-"""Maximum messages per fetch."""
+BATCH_MESSAGES = 1000
 API = "$JS.API"
-_NS = 1_000_000_000
-_NO_MESSAGES = {404, 408}
-_NOBODY = 503
-_TICK = 0.001
-_MAKE = 5.0
-_PAUSE = 0.2
-_ACK_WAIT = 5.0
+_SECOND_NS = 1_000_000_000
+_NO_MESSAGES_STATUSES = {404, 408}
+_STATUS_NO_RESPONDERS = 503
+_TICK_SECONDS = 0.001
+_CREATE_TIMEOUT = 5.0
+_PAUSE_SECONDS = 0.2
+_ACK_WAIT_SECONDS = 5.0
 """Seconds until a server redelivers an unacknowledged message. These clients acknowledge at once."""
 _LEFTOVERS_TIMEOUT = 10.0
 """Seconds at the end for remaining messages, besides redeliveries."""
@@ -42,7 +41,7 @@ _LEFTOVERS_TIMEOUT = 10.0
 def describe_refusal(reply: Reply) -> str:
     """What the status that ended a fetch means."""
     # Where nobody listens, the headers say on which subject instead of why.
-    description = reply.headers.get("Description") if reply.status != _NOBODY else None
+    description = reply.headers.get("Description") if reply.status != _STATUS_NO_RESPONDERS else None
     return f"{description or 'no responders'} ({reply.status})"
 
 
@@ -82,17 +81,17 @@ class _Paced(ABC):
 
     async def run(self, begin: int) -> None:
         """Run operations from *begin* on, in nanoseconds since the capture's start."""
-        number, period = 0, _NS / self._rate
+        number, period = 0, _SECOND_NS / self._rate
         while not self._is_stopped:
             due = begin + round(number * period)
-            ahead = (due - self.recorder.now()) / _NS
+            ahead = (due - self.recorder.now()) / _SECOND_NS
             if ahead > 0:
-                await asyncio.sleep(max(_TICK, min(ahead, 0.05)))
+                await asyncio.sleep(max(_TICK_SECONDS, min(ahead, 0.05)))
                 continue
             self.begin(due, number)
             number += 1
         while self._running:
-            await asyncio.sleep(_TICK * 20)
+            await asyncio.sleep(_TICK_SECONDS * 20)
 
     def begin(self, due: int, number: int) -> None:
         """Begin operation *number*."""
@@ -132,7 +131,7 @@ class DirectReader(_Paced):
 
     async def operate(self, due: int, number: int) -> None:  # noqa: ARG002 - as every operation
         """One Direct Get. "No such message" is an answer too."""
-        sent, timeout = self.recorder.now(), self._spec.timeout / _NS
+        sent, timeout = self.recorder.now(), self._spec.timeout / _SECOND_NS
         subject = None if self._spec.is_sequential else self._any_subject()
         message, error, outcome = None, None, OperationOutcome.OK
         try:
@@ -156,14 +155,14 @@ class DirectReader(_Paced):
 
     def _any_subject(self) -> str:
         subject, keys, rate = self._random.choice(self._spec.subjects)
-        published = max(1, round((self.recorder.now() - self._begun) / _NS * rate))
+        published = max(1, round((self.recorder.now() - self._begun) / _SECOND_NS * rate))
         return subject.replace("{key}", str(self._random.randrange(keys))).replace(
             "{n}", str(self._random.randrange(published))
         )
 
 
 class ConsumerReader(_Paced):
-    """Fetches as *spec* says and acknowledges every message. A fetch takes up to BATCH available messages."""
+    """Fetches as *spec* says and acknowledges every message. A fetch takes up to `BATCH_MESSAGES`."""
 
     def __init__(self, spec: ConsumerSpec, connection: ReconnectingConnection, recorder: Recorder) -> None:
         super().__init__(spec, OperationKind.FETCH, recorder)
@@ -179,9 +178,9 @@ class ConsumerReader(_Paced):
             "durable_name": self._spec.name,
             "name": self._spec.name,
             "ack_policy": "explicit",
-            "ack_wait": round(_ACK_WAIT * _NS),
+            "ack_wait": round(_ACK_WAIT_SECONDS * _SECOND_NS),
             "deliver_policy": "all",
-            "max_ack_pending": 100 * BATCH,
+            "max_ack_pending": 100 * BATCH_MESSAGES,
         }
         subject = f"{API}.CONSUMER.DURABLE.CREATE.{self._spec.physical}.{self._spec.name}"
         await request_consumer(
@@ -195,19 +194,19 @@ class ConsumerReader(_Paced):
         If a killed server had a delivery or an acknowledgement, the message is redelivered after `ack_wait`; until
         then, fetches are empty.
         """
-        deadline = self.recorder.now() + round((_ACK_WAIT + _LEFTOVERS_TIMEOUT) * _NS)
+        deadline = self.recorder.now() + round((_ACK_WAIT_SECONDS + _LEFTOVERS_TIMEOUT) * _SECOND_NS)
         while (now := self.recorder.now()) < deadline:
             outcome, count = await self._fetch(now, -now)
             if count == 0:
                 if outcome is OperationOutcome.OK and not await self._has_unacknowledged():
                     return
-                await asyncio.sleep(_PAUSE)  # where no server runs, a fetch ends at once
+                await asyncio.sleep(_PAUSE_SECONDS)  # where no server runs, a fetch ends at once
 
     async def _has_unacknowledged(self) -> bool:
         """Whether the server has something for it that is not acknowledged; also where it does not say."""
         subject = f"{API}.CONSUMER.INFO.{self._spec.physical}.{self._spec.name}"
         with suppress(VstreamError):
-            info = await self._connection.request_json(subject, timeout=_MAKE)
+            info = await self._connection.request_json(subject, timeout=_CREATE_TIMEOUT)
             if api_error(info, subject) is None:
                 return bool(info["num_pending"] or info["num_ack_pending"])
         return True
@@ -223,10 +222,10 @@ class ConsumerReader(_Paced):
         try:
             await self._connection.publish(
                 f"{API}.CONSUMER.MSG.NEXT.{self._spec.physical}.{self._spec.name}",
-                json.dumps({"batch": BATCH, "no_wait": True}).encode(),
+                json.dumps({"batch": BATCH_MESSAGES, "no_wait": True}).encode(),
                 reply=f"{self._inbox}.{number}",
             )
-            async with asyncio.timeout(self._spec.timeout / _NS):
+            async with asyncio.timeout(self._spec.timeout / _SECOND_NS):
                 error = await fetch.ended
             outcome = OperationOutcome.OK if error is None else OperationOutcome.REJECTED
         except NotConnectedError:
@@ -246,7 +245,7 @@ class ConsumerReader(_Paced):
         fetch = self._fetches.get(int(subject.rpartition(".")[2]))
         if fetch is None or fetch.ended.done():
             return
-        if reply.status in _NO_MESSAGES:
+        if reply.status in _NO_MESSAGES_STATUSES:
             fetch.ended.set_result(None)
         elif reply.status is not None:
             fetch.ended.set_result(describe_refusal(reply))
@@ -256,7 +255,7 @@ class ConsumerReader(_Paced):
         fetch = next((pending for pending in self._fetches.values() if not pending.ended.done()), None)
         if fetch is not None:
             fetch.count += 1
-            if fetch.count == BATCH:
+            if fetch.count == BATCH_MESSAGES:
                 fetch.ended.set_result(None)
         acknowledgement = AckSubject.parse(reply.reply)
         self.recorder.record_delivery(
@@ -285,14 +284,14 @@ async def request_consumer(
     deadline = time.monotonic() + within
     while True:
         try:
-            answer = await connection.request_json(subject, request, timeout=_MAKE)
+            answer = await connection.request_json(subject, request, timeout=_CREATE_TIMEOUT)
             if (error := api_error(answer, subject)) is None:
                 return
             raise error
         except (ServerError, NotReachableError, NotConnectedError):
             if time.monotonic() > deadline:
                 raise
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 class _Fetch:

@@ -9,7 +9,7 @@ from vstream.capture.records import Delivery, OperationKind, OperationOutcome, O
 from vstream.capture.store import Capture, RecordWriter
 from vstream.runner.workload.spec import WorkloadProgress
 
-FLUSH_EVERY = 0.5
+FLUSH_SECONDS = 0.5
 """Seconds. A killed worker loses the records since the last flush."""
 
 

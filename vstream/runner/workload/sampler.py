@@ -28,7 +28,7 @@ from vstream.runner.workload.spec import FIRST_CONNECT_TIMEOUT, SAMPLER, Sampled
 from vstream.topology import naming
 from vstream.topology.stream_config import source_name
 
-PERIOD = 0.5
+PERIOD_SECONDS = 0.5
 ANSWER_TIMEOUT = 2.0
 """Seconds for each answer."""
 _API = "$JS.API"
@@ -72,7 +72,7 @@ class Sampler:
             try:
                 while True:
                     under_way.put_nowait(tasks.create_task(self._sample(region, connection)))
-                    await asyncio.sleep(PERIOD)
+                    await asyncio.sleep(PERIOD_SECONDS)
             finally:
                 await connection.close()
 

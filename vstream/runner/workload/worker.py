@@ -16,7 +16,7 @@ from vstream.runner.workload import process
 from vstream.runner.workload.process import Words
 from vstream.runner.workload.publisher import Publisher
 from vstream.runner.workload.readers import ConsumerReader, DirectReader
-from vstream.runner.workload.recorder import FLUSH_EVERY, Recorder
+from vstream.runner.workload.recorder import FLUSH_SECONDS, Recorder
 from vstream.runner.workload.spec import FINISH, FIRST_CONNECT_TIMEOUT, GO, PROGRESS, STOP, WORKER, WorkerSpec
 
 
@@ -98,7 +98,7 @@ class Worker:
             process.send_line(
                 PROGRESS.dump_json(self._recorder.take_progress(is_drained=is_drained), exclude_defaults=True)
             )
-            await asyncio.sleep(FLUSH_EVERY)
+            await asyncio.sleep(FLUSH_SECONDS)
 
 
 async def _work(spec: WorkerSpec, words: Words) -> None:

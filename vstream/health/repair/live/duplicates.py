@@ -22,10 +22,10 @@ from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import STREAM_SOURCE
 from vstream.topology import naming
 
-_AT_ONCE = 32
-_CHUNK = 50_000
+_MAX_PARALLEL_READS = 32
+_CHUNK_MESSAGES = 50_000
 """Number of messages whose sequences are kept in memory at once."""
-_IDENTITY = 5
+_IDENTITY_FIELD = 5
 """Where a sourced message's header holds what tells an origin from one created again under its name."""
 _GONE = "one of the two is gone"
 
@@ -49,14 +49,14 @@ async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[Dupli
     """The duplicates, a few dozen at a time, each compared."""
     keys = ((origin, seq) for origin, held in scan.held.items() for seq in held.twice)
     total, done = sum(len(held.twice) for held in scan.held.values()), 0
-    while chunk := set(islice(keys, _CHUNK)):
+    while chunk := set(islice(keys, _CHUNK_MESSAGES)):
         places: dict[tuple[str, int], list[int]] = defaultdict(list)
         async for message, provenance in read_provenances(scan.connection, scan.name, 1, tick):
             if provenance is not None and (provenance.origin, provenance.seq) in chunk:
                 places[provenance.origin, provenance.seq].append(message.seq)
         pairs = [pair for key in sorted(places) for pair in _list_pairs(scan, key, places[key])]
-        for start in range(0, len(pairs), _AT_ONCE):
-            block = pairs[start : start + _AT_ONCE]
+        for start in range(0, len(pairs), _MAX_PARALLEL_READS):
+            block = pairs[start : start + _MAX_PARALLEL_READS]
             yield list(await asyncio.gather(*(_compare(scan, *pair) for pair in block)))
             done += len(block)
             tick(done, max(total, done))
@@ -115,8 +115,8 @@ def _difference(stored: DirectMessage | None, copy: DirectMessage | None, seq: i
         return "their headers differ"
     if source[1:2] != [str(seq)] or copy_source[1:2] != [str(seq)]:
         return _GONE  # others are at these sequences by now
-    plain = [words for words in (source, copy_source) if len(words) > _IDENTITY and ":" not in words[0]]
-    identities = {words[_IDENTITY] for words in plain}
+    plain = [words for words in (source, copy_source) if len(words) > _IDENTITY_FIELD and ":" not in words[0]]
+    identities = {words[_IDENTITY_FIELD] for words in plain}
     return "the write stream was made again or restored between them" if len(identities) > 1 else None
 
 

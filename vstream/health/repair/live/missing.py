@@ -29,7 +29,7 @@ from vstream.health.repair.live.newest import PER_SUBJECT, NewestMessages, judge
 from vstream.health.repair.live.refill import FILLER_HEADER
 from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, Tick, list_sequences, read_provenances
 from vstream.health.repair.sequence_set import SequenceSet
-from vstream.health.snapshot import NS, to_unix_seconds
+from vstream.health.snapshot import SECOND_NS, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.reconnecting import ReconnectingConnection
@@ -39,9 +39,9 @@ from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams, replication_pairs
 from vstream.value_class import value_class
 
-SETTLE = 1.0
+SETTLE_SECONDS = 1.0
 """Seconds until a second check: a message that counts as taken may not be stored yet."""
-_MSG_ID = "Nats-Msg-Id"
+_MSG_ID_HEADER = "Nats-Msg-Id"
 
 
 @value_class
@@ -146,7 +146,7 @@ async def _read_written(
 async def _read_on(scans: Sequence[Scan], gone: Mapping[str, SequenceSet], tick: Tick) -> dict[str, SequenceSet]:
     """What of *gone* is so, once the streams of *scans* have been read again."""
     before = _count_held(scans)
-    await asyncio.sleep(SETTLE)
+    await asyncio.sleep(SETTLE_SECONDS)
     for scan in scans:
         await scan.go_on(tick)
     after = _count_held(scans)
@@ -220,7 +220,7 @@ async def _examine_gap(fetcher: Fetcher, gap: _Gap, stored: int) -> tuple[Replay
             written, obstacle = to_unix_seconds(message.stored_at), find_obstacle(message.subject, message.headers)
             rank = ranks.get(seq, Rank(is_newest=True, is_behind=False))
             missing = MissingMessage(written, origin.name, seq, subject, obstacle, rank)
-            if not obstacle and (msg_id := message.headers.get(_MSG_ID)):
+            if not obstacle and (msg_id := message.headers.get(_MSG_ID_HEADER)):
                 by_id[msg_id].append((missing, sha256(message.data).digest()))
             if is_ranked:
                 ranked.append(missing)
@@ -236,13 +236,13 @@ async def _find_dropped(
     scan: Scan, by_id: Mapping[str, list[tuple[MissingMessage, bytes]]], stored: int, tick: Tick
 ) -> SequenceSet:
     """Those messages with an id, each with the digest of its payload, that the stream of *scan* dropped: it has the same."""
-    window, dropped = scan.limit("duplicate_window") / NS, SequenceSet()
+    window, dropped = scan.limit("duplicate_window") / SECOND_NS, SequenceSet()
     # One that has stored as many as all origins has dropped none.
     if not by_id or not window or int(scan.info["state"]["last_seq"]) >= stored:
         return dropped
     async for message, _ in read_provenances(scan.connection, scan.name, 1, tick):
-        for missing, digest in by_id.get(message.headers.get(_MSG_ID, ""), ()):
-            if message.time / NS + window + SETTLE >= missing.written:
+        for missing, digest in by_id.get(message.headers.get(_MSG_ID_HEADER, ""), ()):
+            if message.time / SECOND_NS + window + SETTLE_SECONDS >= missing.written:
                 same = await direct.get_by_seq_from_leader(scan.connection, scan.name, message.seq, timeout=TIMEOUT)
                 if same is not None and sha256(same.data).digest() == digest:
                     dropped.add(missing.seq)
@@ -267,5 +267,5 @@ def _is_missing(scan: Scan, stream: VirtualStream, message: DirectMessage, subje
         return False
     if any(naming.canary_subject(stream, region) == subject for region in stream.regions):
         return False
-    max_age = scan.limit("max_age") / NS
+    max_age = scan.limit("max_age") / SECOND_NS
     return not max_age or to_unix_seconds(message.stored_at) >= time.time() - max_age

@@ -27,7 +27,7 @@ PER_SUBJECT = "max_msgs_per_subject"
 """How many messages of a subject a stream keeps."""
 OLDER = "newer messages of its subject are there, and it would come behind them"
 """Why a lost message is not put back where the newest of a subject counts."""
-_SKEW = 1.0
+_MAX_SKEW_SECONDS = 1.0
 """Seconds by which clocks may differ, as in an audit."""
 
 
@@ -90,7 +90,9 @@ async def judge_missing(
         count, since = await _look_at(scan, subject)
         for newer, missing in enumerate(sorted(candidates, reverse=True)):
             is_lost = (
-                newer + count < scan.limit(PER_SUBJECT) or missing.rank.is_behind or since + _SKEW < missing.written
+                newer + count < scan.limit(PER_SUBJECT)
+                or missing.rank.is_behind
+                or since + _MAX_SKEW_SECONDS < missing.written
             )
             # Where one value counts, all regions get the last one. Of several, which are there is a matter of arrival.
             is_wanted = newer == 0 and missing.rank.is_newest and (is_lost or scan.limit(PER_SUBJECT) == 1)

@@ -25,7 +25,7 @@ _ANSWER_TIMEOUT = 10.0
 """Seconds for one answer."""
 FILLER_HEADER = "Vstream-Lost"
 """Header of a filler for a lost message that no reader has: the sequence that it fills."""
-_BLOCK = 128
+_BLOCK_MESSAGES = 128
 """Messages requested at once, backwards from a reader's last one."""
 
 
@@ -63,8 +63,8 @@ async def _read_held_messages(
     is_mirror = part.role is Role.READ and physical.mirrored_stream(stream) is not None
     connection = choose_connection_to(connections, part.place)
     held: list[HeldMessage] = []
-    for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK):
-        seqs = range(end, max(end - _BLOCK, reader.first_seq - 1), -1)
+    for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK_MESSAGES):
+        seqs = range(end, max(end - _BLOCK_MESSAGES, reader.first_seq - 1), -1)
         block = await asyncio.gather(*(lag.read_message(connection, reader.name, seq, _ANSWER_TIMEOUT) for seq in seqs))
         for message in block:
             if message is None:

@@ -40,14 +40,14 @@ SUBJECTS = naming.REPAIR_PREFIX
 """Prefix before the token: a message published there is stored on the subject that follows."""
 ALIVE = naming.REPAIR_ALIVE_PREFIX
 """Prefix before the token: answered while the repair runs."""
-_POLL = 0.02
-_STALLED = 20.0
+_POLL_SECONDS = 0.02
+_STALLED_TIMEOUT = 20.0
 """Seconds for a message to arrive. A source that found no stream retries after 10."""
-_DEDUPLICATED = 3.0
+_DEDUPLICATED_AFTER_SECONDS = 3.0
 """Seconds after which a message that the reader has passed will not arrive any more."""
-_BATCH = 10_000
+_BATCH_MESSAGES = 10_000
 """Maximum messages in the temporary stream."""
-_WINDOW = 100_000_000
+_DUPLICATE_WINDOW_NS = 100_000_000
 """Nanoseconds, the shortest there is: two messages may have one id where the origin took them."""
 
 
@@ -157,7 +157,7 @@ class _TemporaryStream:
             "storage": config["storage"],
             "num_replicas": 1,
             "retention": "limits",
-            "duplicate_window": _WINDOW,
+            "duplicate_window": _DUPLICATE_WINDOW_NS,
             "first_seq": first,
             "metadata": {REPAIR_KEY: self.topology.name},
         }
@@ -178,7 +178,7 @@ class _TemporaryStream:
 
     async def put(self, seq: int, message: DirectMessage) -> None:
         """Store *message* at *seq*, which is behind all before it."""
-        if seq != self.at + 1 or self.waiting >= _BATCH:
+        if seq != self.at + 1 or self.waiting >= _BATCH_MESSAGES:
             await self.wait_until_taken()
             await self._forward(seq)
         subject = f"{SUBJECTS}.{self.token}.{message.subject}"
@@ -208,16 +208,16 @@ class _TemporaryStream:
             now = time.monotonic()
             if await self._is_passed():
                 passed_since = passed_since or now
-                if now - passed_since > _DEDUPLICATED:
+                if now - passed_since > _DEDUPLICATED_AFTER_SECONDS:
                     break  # counted at the end
             else:
                 passed_since = None
-            if now - began > _STALLED + TIMEOUT:
+            if now - began > _STALLED_TIMEOUT + TIMEOUT:
                 raise VstreamError(
                     f"`{self.reader}` does not take sequence {self.at:,} from `{self.name}`",
                     hint="`vstream doctor` says whether it takes anything; then run `vstream repair messages` again",
                 )
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
         self.waiting = 0
 
     async def _has_arrived(self) -> bool:

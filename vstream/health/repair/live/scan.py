@@ -12,7 +12,7 @@ from typing import Any
 
 from vstream.health.repair.contents import Held, Reach
 from vstream.health.repair.sequence_set import SequenceSet
-from vstream.health.snapshot import NS, to_unix_seconds
+from vstream.health.snapshot import SECOND_NS, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors
@@ -32,10 +32,10 @@ Tick = Callable[[int, int], None]
 
 TIMEOUT = 30.0
 """Seconds to wait for the next message."""
-_AT_ONCE = 64
-_LISTED = 50_000
+_MAX_PARALLEL_READS = 64
+_MAX_LISTED = 50_000
 """Deleted sequences of an origin that are listed in one answer; where there are more, it is read."""
-_TICK = 512
+_TICK_MESSAGES = 512
 _LIMITS = ("max_msgs", "max_bytes")
 """What removes a stream's beginning, besides its age. What newer messages have replaced is told apart by its subject."""
 
@@ -95,7 +95,7 @@ class Scan:
 
     def _may_have_expired(self) -> bool:
         """Whether it has a `max_age`, and is older than that."""
-        max_age = self.limit("max_age") / NS
+        max_age = self.limit("max_age") / SECOND_NS
         return max_age > 0 and to_unix_seconds(self.info["created"]) + max_age < time.time()
 
     @property
@@ -141,7 +141,7 @@ async def read_provenances(
     async for message in messages:
         yield message, parse_provenance(message.headers)
         done += 1
-        if done % _TICK == 0:
+        if done % _TICK_MESSAGES == 0:
             tick(done, total)
     tick(done, done)
 
@@ -153,7 +153,7 @@ async def list_sequences(connection: ReconnectingConnection, stream: str, tick: 
     with convert_malformed_errors(subject):
         if not state["messages"]:
             return SequenceSet(), int(state["last_seq"])
-        if int(state.get("num_deleted") or 0) > _LISTED:
+        if int(state.get("num_deleted") or 0) > _MAX_LISTED:
             sequences = SequenceSet()
             async for message, _ in read_provenances(connection, stream, int(state["first_seq"]), tick):
                 sequences.add(message.seq)
@@ -189,7 +189,7 @@ class Fetcher:
                 if seq in seqs:
                     positions.setdefault(seq, message.seq)
         remaining, done = iter(seqs), 0
-        while block := list(islice(remaining, _AT_ONCE)):
+        while block := list(islice(remaining, _MAX_PARALLEL_READS)):
             if holder != origin.name:
                 block = [seq for seq in block if seq in positions]
             requests = (self._get_message(origin, holder, positions.get(seq, seq)) for seq in block)

@@ -12,10 +12,10 @@ from vstream.jetstream.answers import api_error, decode_object
 from vstream.jetstream.connection import Connection
 from vstream.value_class import value_class
 
-_LAST_SEQUENCE = "Nats-Expected-Last-Sequence"
+_LAST_SEQUENCE_HEADER = "Nats-Expected-Last-Sequence"
 _DROPPED = ("nats-stream-source", "nats-expected-", "nats-batch-")
 """Prefixes of headers that servers write or remove when they source a message."""
-_POLL = 0.02
+_POLL_SECONDS = 0.02
 
 
 @value_class
@@ -37,7 +37,7 @@ async def write_message(
     same id. Raises NoRespondersError after that, and as requests do.
     """
     sent = {name: value for name, value in headers.items() if not name.lower().startswith(_DROPPED)}
-    sent[_LAST_SEQUENCE] = str(seq - 1)
+    sent[_LAST_SEQUENCE_HEADER] = str(seq - 1)
     until = time.monotonic() + patience
     while True:
         try:
@@ -49,7 +49,7 @@ async def write_message(
             ack = decode_object(reply.data, subject)
             if not ack.get("duplicate") or time.monotonic() >= until:
                 return Ack(stream=str(ack.get("stream")), problem=_find_problem(ack, seq, subject))
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _find_problem(ack: Mapping[str, object], seq: int, subject: str) -> str | None:
