@@ -8,11 +8,12 @@ of a finding, and figures of 100 virtual streams in at most 1,440 intervals.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -53,7 +54,6 @@ _MAX_THREADS = 2
 
 SUSPECTS = make_schema("virtual string, origin string, former string, bucket bigint")
 T = TypeVar("T")
-_GetTable: TypeAlias = Callable[[], DataFrame]
 
 
 class _DelayTables(NamedTuple):
@@ -63,20 +63,93 @@ class _DelayTables(NamedTuple):
     """Of all virtual streams; None if there are more of them than have figures."""
 
 
-@value_class
 class _DeferredTables:
-    """What returns the tables that do not depend on which messages are missing. Each may be called once."""
+    """
+    The tables that do not depend on which messages are missing: what each attribute returns may be asked for once.
 
-    conflicts: Callable[[], tuple[DataFrame, DataFrame]]
-    """The contested keys, and the conflicts among them."""
-    twins: _GetTable
-    delays: Callable[[], _DelayTables]
-    pairs: _GetTable | None
-    """As `_DelayTables.delays`."""
-    broken: _GetTable | None
-    """None without the operations of a scenario."""
-    answers: _GetTable | None
-    """As `broken`."""
+    With *threads*, these compute them from now on; without, each is computed when it is asked for.
+    """
+
+    def __init__(
+        self,
+        store: TableStore,
+        threads: DaemonExecutor | None,
+        *,
+        copies: DataFrame,
+        cut: CutTables,
+        operations: DataFrame | None,
+        has_windows: bool,
+        figures: int,
+    ) -> None:
+        self._store, self._threads = store, threads
+        self._copies, self._cut, self._operations = copies, cut, operations
+        self._has_windows = has_windows
+        self._is_whole = len({row.virtual for row in cut.rows}) <= figures
+        candidates = (None, None) if self._is_whole else _find_early_candidates(copies, cut, figures)
+        self._may_be_early, self._may_conflict = candidates
+        # What takes longest begins first.
+        self.conflicts = self._begin(self._find_conflicts)
+        self.delays = self._begin(self._measure_delays)
+        self.broken = self._begin(self._find_broken_promises)
+        self.answers = self._begin(self._count_outcomes)
+        self.twins = self._begin(self._find_twins)
+        self.pairs = self._begin(self._compare_orders)
+
+    def _begin(self, compute: Callable[[], T]) -> Callable[[], T]:
+        return compute if self._threads is None else self._threads.submit(compute).result
+
+    def _keep(self, name: str, rows: DataFrame, schema: StructType) -> DataFrame:
+        on_driver = self._threads is not None
+        return self._store.keep(name, collect_here(rows, schema) if on_driver else rows, schema, on_driver=on_driver)
+
+    def _find_conflicts(self) -> tuple[DataFrame, DataFrame]:
+        """The contested keys, and the conflicts among them."""
+        contested = self._store.keep("contested", keys.find_contested_keys(self._copies), keys.CONTESTED)
+        conflicts = keys.find_conflicts(self._copies, self._cut, select_virtuals(contested, self._may_conflict))
+        return contested, self._keep("conflicts", conflicts, keys.CONFLICTS)
+
+    def _measure_delays(self) -> _DelayTables:
+        measured = self._copies if self._has_windows else select_virtuals(self._copies, self._may_be_early)
+        hops = delays.measure_hops(measured, self._cut)
+        if self._is_whole or self._has_windows:
+            hops = self._store.keep("hops", hops, delays.HOPS)
+        if not self._is_whole:
+            return _DelayTables(hops, self._keep("early", delays.find_early_pairs(hops), delays.EARLY), None)
+        summary = self._keep("delays", delays.summarize_delays(hops), delays.DELAYS)
+        return _DelayTables(hops, summary.where("minute is null and min_ns < 0"), summary)
+
+    def _find_broken_promises(self) -> DataFrame | None:
+        """None without the operations of a scenario."""
+        if self._operations is None:
+            return None
+        broken = client_journal.find_broken_promises(self._operations, self._copies, self._cut)
+        return self._keep("broken", broken, classify.DIFFERENCES)
+
+    def _count_outcomes(self) -> DataFrame | None:
+        """None without the operations of a scenario."""
+        if self._operations is None:
+            return None
+        answers = client_journal.count_outcomes(self._operations, self._copies)
+        return self._keep("answers", answers, client_journal.ANSWERS)
+
+    def _find_twins(self) -> DataFrame:
+        return self._keep("twins", keys.find_shared_ids(self._copies, self._cut), keys.TWINS)
+
+    def _compare_orders(self) -> DataFrame | None:
+        """None if there are more virtual streams than have figures."""
+        if not self._is_whole:
+            return None
+        return self._keep("pairs", delays.compare_orders(self._copies, self._cut), delays.PAIRS)
+
+
+def _find_early_candidates(
+    copies: DataFrame, cut: CutTables, most: int
+) -> tuple[Collection[str] | None, Collection[str] | None]:
+    """The virtual streams that may have messages that came too early, and conflicts; None for all, if more than *most*."""
+    rows = delays.find_early_or_conflicting(copies, {row.region for row in cut.rows})
+    early = [row.virtual for row in rows if row.is_early]
+    blind = [row.virtual for row in rows if row.is_blind]
+    return early if len(early) <= most else None, blind if len(blind) <= most else None
 
 
 @value_class
@@ -123,34 +196,42 @@ class AuditPipeline:
             return collect_here(rows, normalise.COPIES) if is_short else rows
 
         copies = self._run_stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, on_driver=is_short)
+        # Sealed after each stage: if the audit is killed in the next one, `--from` begins with that.
         self.store.seal()
         threads = DaemonExecutor(_MAX_THREADS)
         try:
             # Each takes Spark longer to plan than to do, and planning keeps one core busy.
             beside = threads if cut.messages <= self.here_up_to else None
-            tables = self._defer_tables(copies, cut, operations, beside)
+            tables = _DeferredTables(
+                self.store,
+                beside,
+                copies=copies,
+                cut=cut,
+                operations=operations,
+                has_windows=bool(context.windows),
+                figures=sys.maxsize if self.is_kept else self.figures,
+            )
             buckets, differences = self.find_differences(copies, cut, self.store.files("copies"))
             self.store.seal()
-            report = self._make_report(copies, cut, buckets, differences, tables)
+            with self._measure(AuditStage.JUDGE):
+                report = self._make_report(copies, cut, buckets, differences, tables)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self.store.seal()
-        return AuditResult(report=report, copies=copies, buckets=buckets, cut=cut)
+        return AuditResult(report=replace(report, seconds=self.seconds), copies=copies, buckets=buckets, cut=cut)
 
     def find_differences(
         self, copies: DataFrame, cut: CutTables, files: Sequence[str] | None
     ) -> tuple[DataFrame, DataFrame]:
         """The buckets, and the DIFFERENCES of messages; *files* are those of `copies`, if it is stored in files."""
-        if self.first_stage is AuditStage.JUDGE:
+        if self._is_done(AuditStage.RECONCILE):
             return self.store.read_earlier("buckets", reconcile.BUCKETS), self.store.read_earlier(
                 "differences", classify.DIFFERENCES
             )
-        self.on_stage(AuditStage.RECONCILE)
-        started = time.monotonic()
-        tracks = reconcile.build_tracks(copies, cut)
         on_driver = cut.messages <= self.here_up_to
-        folded = one_pass.fold_copies(copies, cut, tracks, files, on_driver=on_driver, size=self.bucket)
-        self._add_seconds(AuditStage.RECONCILE, started)
+        with self._measure(AuditStage.RECONCILE):
+            tracks = reconcile.build_tracks(copies, cut)
+            folded = one_pass.fold_copies(copies, cut, tracks, files, on_driver=on_driver, size=self.bucket)
         buckets = self._run_stage(
             AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, on_driver=True
         )
@@ -174,16 +255,22 @@ class AuditPipeline:
         *,
         on_driver: bool = False,
     ) -> DataFrame:
-        order = list(AuditStage)
-        if order.index(stage) < order.index(self.first_stage):
+        if self._is_done(stage):
             return self.store.read_earlier(name, schema)
+        with self._measure(stage):
+            return self.store.keep(name, compute(), schema, on_driver=on_driver)
+
+    def _is_done(self, stage: AuditStage) -> bool:
+        """Whether an earlier audit has left the tables of *stage*."""
+        stages = list(AuditStage)
+        return stages.index(stage) < stages.index(self.first_stage)
+
+    @contextmanager
+    def _measure(self, stage: AuditStage) -> Iterator[None]:
+        """Say that *stage* goes on, and count the seconds of the block as its own."""
         self.on_stage(stage)
         started = time.monotonic()
-        stored = self.store.keep(name, compute(), schema, on_driver=on_driver)
-        self._add_seconds(stage, started)
-        return stored
-
-    def _add_seconds(self, stage: AuditStage, started: float) -> None:
+        yield
         self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
 
     def _classify_differences(
@@ -248,73 +335,13 @@ class AuditPipeline:
             result = result.unionByName(classify.find_reordered(messages.behind, backsteps))
         return result
 
-    def _defer_tables(
-        self, copies: DataFrame, cut: CutTables, operations: DataFrame | None, threads: DaemonExecutor | None
-    ) -> _DeferredTables:
-        """The tables that *threads* compute from now on; without them, each is computed when it is asked for."""
-        is_whole = self.is_kept or len({row.virtual for row in cut.rows}) <= self.figures
-        may_be_early, may_conflict = (None, None) if is_whole else self._find_early_candidates(copies, cut)
-        on_driver = threads is not None
-
-        def defer(compute: Callable[[], T]) -> Callable[[], T]:
-            return compute if threads is None else threads.submit(compute).result
-
-        def keep(name: str, rows: DataFrame, schema: StructType) -> DataFrame:
-            return self.store.keep(name, collect_here(rows, schema) if on_driver else rows, schema, on_driver=on_driver)
-
-        def defer_table(name: str, compute: _GetTable, schema: StructType) -> _GetTable:
-            return defer(lambda: keep(name, compute(), schema))
-
-        def find_conflicts() -> tuple[DataFrame, DataFrame]:
-            contested = self.store.keep("contested", keys.find_contested_keys(copies), keys.CONTESTED)
-            conflicts = keys.find_conflicts(copies, cut, select_virtuals(contested, may_conflict))
-            return contested, keep("conflicts", conflicts, keys.CONFLICTS)
-
-        def measure_delays() -> _DelayTables:
-            hops = delays.measure_hops(copies if self.context.windows else select_virtuals(copies, may_be_early), cut)
-            if is_whole or self.context.windows:
-                hops = self.store.keep("hops", hops, delays.HOPS)
-            if not is_whole:
-                return _DelayTables(hops, keep("early", delays.find_early_pairs(hops), delays.EARLY), None)
-            summary = keep("delays", delays.summarize_delays(hops), delays.DELAYS)
-            return _DelayTables(hops, summary.where("minute is null and min_ns < 0"), summary)
-
-        # What takes longest begins first.
-        conflicts, delay_tables = defer(find_conflicts), defer(measure_delays)
-        broken = answers = None
-        if operations is not None:
-            find_broken = partial(client_journal.find_broken_promises, operations, copies, cut)
-            count_outcomes = partial(client_journal.count_outcomes, operations, copies)
-            broken = defer_table("broken", find_broken, classify.DIFFERENCES)
-            answers = defer_table("answers", count_outcomes, client_journal.ANSWERS)
-        return _DeferredTables(
-            conflicts=conflicts,
-            twins=defer_table("twins", partial(keys.find_shared_ids, copies, cut), keys.TWINS),
-            delays=delay_tables,
-            pairs=defer_table("pairs", partial(delays.compare_orders, copies, cut), delays.PAIRS) if is_whole else None,
-            broken=broken,
-            answers=answers,
-        )
-
-    def _find_early_candidates(
-        self, copies: DataFrame, cut: CutTables
-    ) -> tuple[Collection[str] | None, Collection[str] | None]:
-        """The virtual streams that may have messages that came too early, and conflicts; None for all."""
-        rows = delays.find_early_or_conflicting(copies, {row.region for row in cut.rows})
-        early = [row.virtual for row in rows if row.is_early]
-        blind = [row.virtual for row in rows if row.is_blind]
-        most = self.figures
-        return early if len(early) <= most else None, blind if len(blind) <= most else None
-
     def _make_report(
         self, copies: DataFrame, cut: CutTables, buckets: DataFrame, differences: DataFrame, tables: _DeferredTables
     ) -> Report:
-        self.on_stage(AuditStage.JUDGE)
-        started = time.monotonic()
         keep, windows = self.store.keep, self.context.windows
         contested, conflicts = tables.conflicts()
         hops, early, all_delays = tables.delays()
-        broken = _get(tables.broken)
+        broken = tables.broken()
         disputes = keys.find_disputes(copies, cut, buckets, contested)
         recovery = delays.measure_recovery(hops, differences, cut, windows) if windows else None
         evidence = judge.Evidence(
@@ -327,14 +354,8 @@ class AuditPipeline:
             twins=tables.twins(),
             early=early,
             delays=all_delays,
-            pairs=_get(tables.pairs),
+            pairs=tables.pairs(),
             settling=None if recovery is None else keep("settling", recovery, delays.SETTLING),
-            answers=_get(tables.answers),
+            answers=tables.answers(),
         )
-        report = judge.judge(evidence, self.context, self.figures)
-        self.seconds[AuditStage.JUDGE.value] = time.monotonic() - started
-        return replace(report, seconds=self.seconds)
-
-
-def _get(table: _GetTable | None) -> DataFrame | None:
-    return None if table is None else table()
+        return judge.judge(evidence, self.context, self.figures)
