@@ -5,23 +5,29 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.docs import rules_markdown
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, TESTS
 from vstream.lint import manual, rules, selection
 from vstream.lint.registry import Rule
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
 
-LISTED: tuple[Rule[Any], ...] = (
-    *TOPOLOGY_RULES,
-    *(rule for folder in ("streams", "mappings", "servers") for rule in rules.rules_of(folder)),
-    *SCENARIO_RULES,
-)
-HEADINGS = ("## Why is this bad?", "## Example", "## Use instead")
+FOLDERS: dict[str, tuple[tuple[Rule[Any], ...], tuple[str, ...]]] = {
+    "VS1": (TOPOLOGY_RULES, (".yaml",)),
+    "VS2": (rules.rules_of("streams"), (".json", "")),
+    "VS3": (rules.rules_of("mappings"), (".cfg", ".json", "")),
+    "VS4": (rules.rules_of("servers"), (".conf", "")),
+    "VS5": (SCENARIO_RULES, (".yaml",)),
+}
+"""By what codes begin with: the rules, and how their cases in tests/rules end. A directory ends with nothing."""
+LISTED = tuple(rule for listed, _ in FOLDERS.values() for rule in listed)
+HEADINGS = ["## Why is this bad?", "## Example", "## Use instead"]
+CASES = TESTS / "rules"
 
 
 def find_defined_codes() -> set[str]:
@@ -32,16 +38,14 @@ def find_defined_codes() -> set[str]:
 
 
 def test_every_rule_runs() -> None:
-    assert find_defined_codes() == {rule.code for rule in LISTED}
+    assert find_defined_codes() == {rule.code for rule in LISTED}, "put its module into a folder of rules"
 
 
 def test_codes_are_unique_and_in_order() -> None:
     codes = [rule.code for rule in LISTED]
     assert [code for code in dict.fromkeys(codes) if codes.count(code) > 1] == []
-    folders = [[rule.code for rule in rules.rules_of(name)] for name in ("streams", "mappings", "servers")]
-    topology, scenarios = ([rule.code for rule in listed] for listed in (TOPOLOGY_RULES, SCENARIO_RULES))
-    for of_folder in (topology, *folders, scenarios):
-        assert of_folder == sorted(of_folder)
+    for listed, _ in FOLDERS.values():
+        assert list(listed) == sorted(listed, key=lambda rule: rule.code)
 
 
 def test_names_are_unique_in_their_chapter() -> None:
@@ -50,15 +54,42 @@ def test_names_are_unique_in_their_chapter() -> None:
         assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("rule", LISTED, ids=lambda rule: rule.code)
-def test_every_rule_has_a_manual_page_with_examples(rule: Rule[Any]) -> None:
-    headings = [line for line in rule.manual.splitlines() if line in HEADINGS]
-    assert headings == list(HEADINGS), f"in its docstring, then in examples/rules/{rule.code}.md"
+def list_cases(code: str, kind: str) -> list[Path]:
+    """The *kind* of cases, bad or good ones, that the tests of its folder read."""
+    _, endings = FOLDERS[code[:3]]
+    return [path for path in CASES.glob(f"{code}/{kind}*") if path.suffix in endings]
 
 
-@pytest.mark.parametrize("rule", LISTED, ids=lambda rule: rule.code)
-def test_every_rule_is_a_function_of_its_name(rule: Rule[Any]) -> None:
-    assert rule.check.__name__ == rule.name.replace("-", "_")
+def missing(rule: Rule[Any], begin: str) -> list[str]:
+    """What somebody who added *rule*, in a folder whose codes *begin* so, has forgotten."""
+    is_in_range = rule.code.startswith(begin) and rule.code not in selection._WITHOUT_EXAMPLE
+    headings = [line for line in rule.manual.splitlines() if line.startswith("## ")]
+    lacks = {
+        f"a code of its folder, {begin}xx, that no template has": is_in_range,
+        "a new code: this one is retired": rule.code not in selection.RETIRED,
+        "a function of its name": rule.check.__name__ == rule.name.replace("-", "_"),
+        "a docstring that begins with a sentence": manual.PAGES[rule.code].summary.endswith("."),
+        f"`{HEADINGS[0]}` in its docstring": HEADINGS[0] in headings,
+        f"the headings {HEADINGS} in this order: two are in examples/rules/{rule.code}.md": headings == HEADINGS,
+        **{f"{kind}* cases in tests/rules/{rule.code}": list_cases(rule.code, kind) != [] for kind in ("bad", "good")},
+    }
+    return [lack for lack, is_there in lacks.items() if not is_there]
+
+
+@pytest.mark.parametrize(
+    ("rule", "begin"),
+    [(rule, begin) for begin, (listed, _) in FOLDERS.items() for rule in listed],
+    ids=lambda value: getattr(value, "code", ""),
+)
+def test_every_rule_is_whole(rule: Rule[Any], begin: str) -> None:
+    lacks = missing(rule, begin)
+    assert not lacks, f"{rule.code} lacks: {'; '.join(lacks)}"
+
+
+def test_every_case_belongs_to_a_rule_and_is_tried() -> None:
+    tried = {path for rule in LISTED for kind in ("bad", "good") for path in list_cases(rule.code, kind)}
+    expected = {path.with_suffix(".out") for path in tried if path.name.startswith("bad")}
+    assert set(CASES.glob("*/*")) - tried - expected == set(), "no rule has it, or its folder has other files"
 
 
 def test_the_documentation_is_up_to_date() -> None:
@@ -71,7 +102,7 @@ def test_every_page_has_a_summary_of_one_sentence() -> None:
 
 
 def test_the_codes_that_can_be_selected_are_those_of_the_manual() -> None:
-    assert selection.known_codes() == manual.CODES
+    assert selection.known_codes() == manual.CODES, "each rule has a page in examples/rules, and each page a rule"
 
 
 def test_retired_codes_are_never_used_again_and_name_what_replaced_them() -> None:

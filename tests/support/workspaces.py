@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.support.paths import TESTS
 from vstream.diagnostics import Finding
@@ -19,7 +17,6 @@ from vstream.topology.bundle import placeholder_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from types import ModuleType
 
     from vstream.lint.workspace import Workspace
     from vstream.topology.bundle import Bundle
@@ -71,11 +68,12 @@ def codes(files: Mapping[str, str], *, server_version: ServerVersion | None = No
     return {finding.code for finding in findings(files, server_version=server_version)}
 
 
-def examples(rule: Rule[Workspace]) -> tuple[dict[str, str], dict[str, str]]:
+def examples(rule: Rule[Any]) -> tuple[dict[str, str], dict[str, str]]:
     """The files of the bad and of the good example in a rule's manual page: each block is one."""
     parts = re.split(r"^ *## (?:Example|Use instead)$", rule.manual, flags=re.MULTILINE)
-    assert len(parts) == 3, f"write a wrong and a right example into examples/rules/{rule.code}.md"
-    return _blocks(parts[1]), _blocks(parts[2])
+    examples = [blocks for blocks in map(_blocks, parts[1:]) if blocks]
+    assert len(examples) == 2, f"write a wrong and a right example into examples/rules/{rule.code}.md"
+    return examples[0], examples[1]
 
 
 def _blocks(text: str) -> dict[str, str]:
@@ -103,10 +101,9 @@ def fixture_name(path: Path) -> str:
     return f"{path.parent.name}-{path.stem}"
 
 
-def find_codes(package: ModuleType) -> set[str]:
-    """The codes of all rules in the modules of *package*."""
-    modules = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
-    return {rule.code for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
+def require_hints(findings: Iterable[Finding]) -> None:
+    """Fail where a finding leaves the reader alone."""
+    assert [finding.message for finding in findings if not finding.hint] == [], "say in a `hint` what to do"
 
 
 def files_of(path: Path) -> dict[str, str]:

@@ -416,8 +416,10 @@ def missing(check: DoctorCheck) -> list[str]:
     return [lack for lack, is_there in lacks.items() if not is_there]
 
 
-def test_every_doctor_check_is_whole() -> None:
-    assert {check.code: missing(check) for check in CHECKS if missing(check)} == {}
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
+def test_every_doctor_check_is_whole(check: DoctorCheck) -> None:
+    lacks = missing(check)
+    assert not lacks, f"{check.code} lacks: {'; '.join(lacks)}"
 
 
 def test_codes_and_names_are_unique() -> None:

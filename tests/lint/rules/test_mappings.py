@@ -13,7 +13,6 @@ from tests.support.paths import ROOT
 from vstream.diagnostics import Finding, Severity
 from vstream.lint.parse_topology import parse_topology
 from vstream.lint.registry import Rule, run_rules
-from vstream.lint.rules import mappings as rules
 from vstream.lint.rules import rules_for
 from vstream.lint.rules.mappings import RULES, api
 from vstream.lint.workspace import Workspace
@@ -82,15 +81,6 @@ def virtual_streams(count: int) -> str:
     return "\n".join(["mappings {", *entries, "}", ""])
 
 
-def test_codes_are_listed_once_and_in_order() -> None:
-    assert sorted(set(CODES)) == CODES
-    assert all("VS302" <= code <= "VS399" for code in CODES)
-
-
-def test_every_rule_of_the_package_is_listed() -> None:
-    assert workspaces.find_codes(rules) == set(CODES)
-
-
 @pytest.mark.parametrize("rule", RULES, ids=CODES)
 def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_none(rule: Rule[Workspace]) -> None:
     bad, good = (repeat_rules(files, MANY.get(rule.code, 1)) for files in workspaces.examples(rule))
@@ -105,7 +95,7 @@ def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, gold
     diagnostics = find_diagnostics(workspaces.files_of(path))
     golden.check(path.with_suffix(".out"), workspaces.concise(diagnostics))
     assert path.parent.name in {diagnostic.code for diagnostic in diagnostics}
-    assert all(diagnostic.hint for diagnostic in diagnostics)
+    workspaces.require_hints(diagnostics)
 
 
 @pytest.mark.parametrize("path", GOOD, ids=workspaces.fixture_name)
@@ -118,11 +108,6 @@ def test_more_rules_than_a_server_can_search_in_a_millisecond_are_an_error() -> 
     rules = "".join(f'"foo.{number}.>": "_vs.foo.{number}.>"\n' for number in range(11_000))
     diagnostics = find_diagnostics({"m.cfg": f"mappings {{\n{rules}}}\n"})
     assert {(diagnostic.code, diagnostic.severity) for diagnostic in diagnostics} == {("VS360", Severity.ERROR)}
-
-
-def test_every_rule_has_fixtures() -> None:
-    assert {path.parent.name for path in BAD} == set(CODES)
-    assert {path.parent.name for path in GOOD} == set(CODES)
 
 
 def test_the_published_recipe_is_reported_line_by_line() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
+from tests.support import workspaces
 from tests.support.scenarios import load_text
 from tests.support.topologies import concise
 from vstream.lint.registry import Rule
@@ -17,6 +16,6 @@ from vstream.lint.rules.scenarios.context import ScenarioSubject
 def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_none(
     rule: Rule[ScenarioSubject],
 ) -> None:
-    bad, good = re.findall(r"```yaml\n(.*?)```", rule.manual, re.DOTALL)
+    (bad,), (good,) = (files.values() for files in workspaces.examples(rule))
     assert {diagnostic.code for diagnostic in load_text(bad).diagnostics} == {rule.code}
     assert concise(load_text(good).diagnostics) == ""

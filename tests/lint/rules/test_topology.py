@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
+from tests.support import workspaces
 from tests.support.paths import TESTS
 from tests.support.topologies import HEAD
 from vstream.diagnostics import Severity
 from vstream.lint.parse_topology import parse_topology
 from vstream.lint.registry import Rule
-from vstream.lint.rules import topology as rules
 from vstream.lint.rules.topology import RULES
 from vstream.lint.rules.topology.context import TopologySubject
 
 CODES = [rule.code for rule in RULES]
-HEADINGS = ["## Why is this bad?", "## Example", "## Use instead"]
 ABBREVIATED = {
     "<LONG>": "x" * 5_000,
     "<MANY>": ", ".join(f"r{number}: {{servers: 99}}" for number in range(48)),
@@ -24,29 +21,13 @@ ABBREVIATED = {
 """What manual pages leave out because nobody wants to read it."""
 
 
-def test_codes_are_listed_once_and_in_order() -> None:
-    assert sorted(set(CODES)) == CODES
-
-
-def test_every_rule_of_the_package_is_listed() -> None:
-    modules = [module for key, module in vars(rules).items() if type(module) is type(rules)]
-    codes = {rule.code for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
-    assert codes == set(CODES), "add bad*.yaml and good*.yaml to tests/rules/CODE"
-
-
-@pytest.mark.parametrize("rule", RULES, ids=CODES)
-def test_a_manual_page_has_its_headings_in_order(rule: Rule[TopologySubject]) -> None:
-    assert re.findall(r"^ *(## .*)$", rule.manual, re.MULTILINE) == HEADINGS
-
-
 @pytest.mark.parametrize("rule", RULES, ids=CODES)
 def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_none(
     rule: Rule[TopologySubject],
 ) -> None:
-    text = rule.manual
+    (bad,), (good,) = (files.values() for files in workspaces.examples(rule))
     for short, long in ABBREVIATED.items():
-        text = text.replace(short, long)
-    bad, good = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+        bad = bad.replace(short, long)
     assert {diagnostic.code for diagnostic in parse_topology(bad.encode(), "bad.yaml").diagnostics} == {rule.code}
     assert parse_topology(good.encode(), "good.yaml").diagnostics == ()
 
