@@ -254,14 +254,12 @@ with open_session(master="local-cluster[1,1,1024]", conf=conf) as spark:
 def test_a_cluster_is_sent_the_source_and_the_secrets(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("s3cret-word")
-    server = JetStreamServer(
+    with JetStreamServer(
         tmp_path,
         more='authorization { users: [{ user: reader, password: "s3cret-word" }] }',
         connection={"user": "reader", "password": "s3cret-word"},
         access=Access(user="reader", password_file=str(secret)),
-    )
-    server.start()
-    try:
+    ) as server:
         for stream in ("foo-write-west", "foo-read-west"):
             fill(server, stream, [(f"{stream}.a", b"x", None)] * 40)
         scratch, temporary = tmp_path / "scratch", tmp_path / "für Spark"
@@ -288,5 +286,3 @@ def test_a_cluster_is_sent_the_source_and_the_secrets(tmp_path: Path) -> None:
         assert output["count"] == 80
         assert "s3cret-word" not in done.stdout + done.stderr
         assert [file.name for file in scratch.iterdir()] == ["vstream-west-password"]
-    finally:
-        server.stop()

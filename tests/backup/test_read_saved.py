@@ -32,9 +32,7 @@ SAVED = SavedStream(
 
 @pytest.mark.parametrize("follows", [False, True], ids=["the-last-of-all", "others-came"])
 async def test_a_backup_does_not_wait_for_what_was_removed_after_its_snapshot(tmp_path: Path, *, follows: bool) -> None:
-    server = JetStreamServer(tmp_path)
-    server.start()
-    try:
+    with JetStreamServer(tmp_path) as server:
         published = 7 if follows else 5
         await asyncio.to_thread(fill, server, "foo", [("foo.x", b"%d" % number, None) for number in range(published)])
         for seq in (4, 5):
@@ -50,5 +48,3 @@ async def test_a_backup_does_not_wait_for_what_was_removed_after_its_snapshot(tm
         finally:
             await connection.close()
         assert [message.seq for message in capture.read_stored("foo")] == [1, 2, 3]
-    finally:
-        server.stop()

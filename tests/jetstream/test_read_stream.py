@@ -38,16 +38,12 @@ async def reconnecting(server: JetStreamServer) -> AsyncIterator[ReconnectingCon
 
 async def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> None:
     limited = f'jetstream {{ store_dir: "{tmp_path / "store"}", limits {{ max_request_batch: 7 }} }}'
-    server = JetStreamServer(tmp_path, more=limited)
-    server.start()
-    try:
+    with JetStreamServer(tmp_path, more=limited) as server:
         # In a thread of its own: `fill` has an event loop.
         await asyncio.to_thread(fill, server, "foo", [("foo.x", b"%d" % number, None) for number in range(100)])
         async with reconnecting(server) as connection:
             sequences = [message.seq async for message in read_messages(connection, "foo", patience=20)]
         assert sequences == list(range(1, 101))
-    finally:
-        server.stop()
 
 
 async def test_messages_are_read_without_a_task_for_each(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import nats
 from nats.aio.client import Client
@@ -72,6 +72,13 @@ class JetStreamServer:
                 return
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self.process and self.process.poll() is None:

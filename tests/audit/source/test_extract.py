@@ -126,9 +126,7 @@ def reference(server: JetStreamServer, stream: str) -> list[dict[str, Any]]:
 @pytest.mark.versions
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_gives_what_an_ordinary_client_reads(version: str, tmp_path: Path) -> None:
-    server = JetStreamServer(tmp_path, version=version)
-    server.start()
-    try:
+    with JetStreamServer(tmp_path, version=version) as server:
         fill(server, "foo", some(400))
         server.api(
             "STREAM.CREATE.bar",
@@ -157,8 +155,6 @@ def test_every_version_gives_what_an_ordinary_client_reads(version: str, tmp_pat
         assert [(source.origin, source.last_seq) for source in sources] == [
             ("foo", 400 if version == "2.15.1" else None)
         ]
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -207,13 +203,9 @@ def test_nothing_behind_the_cut_is_read(server: JetStreamServer, path: str) -> N
 
 def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> None:
     limited = f'jetstream {{ store_dir: "{tmp_path / "store"}", limits {{ max_request_batch: 7 }} }}'
-    server = JetStreamServer(tmp_path, more=limited)
-    server.start()
-    try:
+    with JetStreamServer(tmp_path, more=limited) as server:
         fill(server, "foo", [("foo.x", b"%d" % number, None) for number in range(100)])
         assert [row["seq"] for row in rows(server, "foo", "consumer")] == list(range(1, 101))
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("path", ["consumer", "direct"])
@@ -271,9 +263,7 @@ def test_a_stream_of_which_no_consumer_can_be_made_is_read_by_direct_get(
 
 @pytest.mark.parametrize("path", PATHS)
 def test_large_messages_are_read_and_handed_on_a_few_at_a_time(tmp_path: Path, path: str) -> None:
-    server = JetStreamServer(tmp_path, more="max_payload: 8MB")
-    server.start()
-    try:
+    with JetStreamServer(tmp_path, more="max_payload: 8MB") as server:
         payload = random.Random(0).randbytes(4_000_000)
         fill(server, "foo", [("foo.x", payload, None)] * 30, storage="file")
         job = split_tasks([cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6)[0]
@@ -283,8 +273,6 @@ def test_large_messages_are_read_and_handed_on_a_few_at_a_time(tmp_path: Path, p
             to_signed_int64(digest(payload))
         }
         assert all(batch.num_rows < 20 for batch in batches)
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -313,9 +301,7 @@ def test_consumers_are_removed_also_when_nobody_reads_to_the_end(server: JetStre
 
 def test_whoever_reads_no_further_is_not_told_that_consumers_may_not_be_removed(tmp_path: Path) -> None:
     """It came out of a generator that nobody holds any more, as a traceback."""
-    server = make_restricted_server(tmp_path, "$JS.API.CONSUMER.DELETE.>")
-    server.start()
-    try:
+    with make_restricted_server(tmp_path, "$JS.API.CONSUMER.DELETE.>") as server:
         fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.PIECE_ROWS))
         job = split_tasks([cut_of(server, "foo")], {"": Access(servers=(server.url,))}, rows=10**6)[0]
         reading = read_range(job, SCHEMA)
@@ -323,8 +309,6 @@ def test_whoever_reads_no_further_is_not_told_that_consumers_may_not_be_removed(
         reading.close()  # type: ignore[attr-defined]  # a generator
         with pytest.raises(NotPermittedError, match=r"CONSUMER\.DELETE"):
             list(read_range(job, SCHEMA))
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -332,9 +316,7 @@ def test_whoever_reads_no_further_is_not_told_that_consumers_may_not_be_removed(
 def test_a_server_that_dies_and_returns_costs_no_message_and_doubles_none(
     tmp_path: Path, path: str, number: int
 ) -> None:
-    server = JetStreamServer(tmp_path)
-    server.start()
-    try:
+    with JetStreamServer(tmp_path) as server:
         fill(server, "foo", [("foo.a", b"%d" % count + b"x" * 300, None) for count in range(40_000)], storage="file")
         job = split_tasks([cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6)[0]
         reading = read_range(job, SCHEMA)
@@ -347,8 +329,6 @@ def test_a_server_that_dies_and_returns_costs_no_message_and_doubles_none(
                 seqs += batch["seq"].to_pylist()
         returned.result()
         assert seqs == list(range(1, 40_001))
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])

@@ -56,13 +56,11 @@ async def is_let_in(endpoint: Endpoint) -> bool:
 def test_a_password_from_a_file_a_variable_or_a_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = tmp_path / "secret"
     secret.write_text("pa ss\n")
-    server = JetStreamServer(
+    with JetStreamServer(
         tmp_path,
         more='authorization { users: [{ user: reader, password: "pa ss" }] }',
         access=Access(user="reader", password_file=str(secret)),
-    )
-    server.start()
-    try:
+    ) as server:
         servers = (server.url,)
         assert works(server, Access(servers=servers, user="reader", password_file=str(secret)))
         monkeypatch.setenv("VSTREAM_READER", "pa ss")
@@ -73,20 +71,14 @@ def test_a_password_from_a_file_a_variable_or_a_context(tmp_path: Path, monkeypa
         for wrong in (Access(servers=servers), Access(servers=servers, user="reader", password_file=str(context))):
             with pytest.raises(VstreamError, match="refuses the connection: 'Authorization Violation'"):
                 works(server, wrong)
-    finally:
-        server.stop()
 
 
 def test_login_by_token(tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text("t0ken")
     access = Access(token_file=str(secret))
-    server = JetStreamServer(tmp_path, more='authorization { token: "t0ken" }', access=access)
-    server.start()
-    try:
+    with JetStreamServer(tmp_path, more='authorization { token: "t0ken" }', access=access) as server:
         assert works(server, Access(servers=(server.url,), token_file=str(secret)))
-    finally:
-        server.stop()
 
 
 def test_an_nkey_signs_what_the_server_asks(tmp_path: Path) -> None:
@@ -95,18 +87,14 @@ def test_an_nkey_signs_what_the_server_asks(tmp_path: Path) -> None:
     seed.write_text(nkey(USER, bytes(key), seed=True) + "\n")
     public = nkey(USER, bytes(key.verify_key), seed=False)
     assert public.startswith("U")
-    server = JetStreamServer(
+    with JetStreamServer(
         tmp_path, more=f"authorization {{ users: [{{ nkey: {public} }}] }}", access=Access(nkey=str(seed))
-    )
-    server.start()
-    try:
+    ) as server:
         assert works(server, Access(servers=(server.url,), nkey=str(seed)))
         assert asyncio.run(is_let_in(Endpoint(urls=(server.url,), nkey=str(seed))))
         seed.write_text(nkey(USER, bytes(SigningKey.generate()), seed=True))
         with pytest.raises(VstreamError, match="refuses the connection"):
             works(server, Access(servers=(server.url,), nkey=str(seed)))
-    finally:
-        server.stop()
 
 
 def test_a_credentials_file_has_a_jwt_and_a_seed(tmp_path: Path) -> None:
@@ -157,15 +145,13 @@ def test_the_certificate_of_a_server_is_checked(tmp_path: Path) -> None:
     directory = TESTS / "fixtures" / "tls"
     key, certificate = directory / "key.pem", directory / "certificate.pem"
     access = Access(tls_ca=str(certificate))
-    server = JetStreamServer(tmp_path, more=f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}', access=access)
-    server.start()
-    try:
+    with JetStreamServer(
+        tmp_path, more=f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}', access=access
+    ) as server:
         assert works(server, Access(servers=(server.url,), tls_ca=str(certificate)))
         assert works(server, Access(servers=(server.url.replace("nats://", "tls://"),), tls_ca=str(certificate)))
         with pytest.raises(NotReachableError, match="certificate verify failed"):
             works(server, Access(servers=(server.url,)))
-    finally:
-        server.stop()
 
 
 @contextmanager
@@ -235,47 +221,37 @@ def test_a_variable_that_nobody_has_allowed_is_not_read(monkeypatch: pytest.Monk
 
 
 def test_an_address_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
-    server = JetStreamServer(tmp_path)
-    server.start()
-    try:
+    with JetStreamServer(tmp_path) as server:
         assert works(server, Access(servers=("nats://127.0.0.1:1", server.url)))
         with pytest.raises(NotReachableError, match=r"127\.0\.0\.1:1: Connection refused"):
             works(server, Access(servers=("nats://127.0.0.1:1",)))
-    finally:
-        server.stop()
 
 
 def test_a_client_certificate_is_a_user(tmp_path: Path) -> None:
     directory = TESTS / "fixtures" / "tls"
     key, certificate = str(directory / "key.pem"), str(directory / "certificate.pem")
-    server = JetStreamServer(
+    with JetStreamServer(
         tmp_path,
         more=f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{certificate}", verify: true }}',
         access=Access(tls_ca=certificate, tls_cert=certificate, tls_key=key),
-    )
-    server.start()
-    try:
+    ) as server:
         urls = (server.url,)
         assert asyncio.run(is_let_in(Endpoint(urls=urls, tls_ca=certificate, tls_cert=certificate, tls_key=key)))
         with pytest.raises(NotReachableError):
             asyncio.run(is_let_in(Endpoint(urls=urls, tls_ca=certificate)))
         with pytest.raises(NotReachableError, match="certificate"):
             asyncio.run(is_let_in(Endpoint(urls=urls)))
-    finally:
-        server.stop()
 
 
 def test_monitoring_over_https_is_checked_with_the_same_authority(tmp_path: Path) -> None:
     directory = TESTS / "fixtures" / "tls"
     key, certificate = str(directory / "key.pem"), str(directory / "certificate.pem")
     https = free_port()
-    server = JetStreamServer(
+    with JetStreamServer(
         tmp_path,
         more=f'https: "127.0.0.1:{https}"\ntls {{ cert_file: "{certificate}", key_file: "{key}" }}',
         access=Access(tls_ca=certificate),
-    )
-    server.start()
-    try:
+    ):
         url = f"https://127.0.0.1:{https}"
         with pytest.raises(NotReachableError, match="certificate verify failed"):
             asyncio.run(monitoring.read_varz(url))
@@ -283,5 +259,3 @@ def test_monitoring_over_https_is_checked_with_the_same_authority(tmp_path: Path
             monitoring.trust_ca([url], str(tmp_path / "nothing.pem"))
         monitoring.trust_ca([url], certificate)
         assert asyncio.run(monitoring.read_varz(url)).version.startswith("2.")
-    finally:
-        server.stop()

@@ -27,9 +27,7 @@ NAMED_SCHEMA = SCHEMA.append(RAW["headers"]).append(RAW["ttl"]).append(RAW["subj
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JetStreamServer]:
     """Forty small streams: of three the last message is gone, of two one before, and one allows no Direct Get."""
-    server = JetStreamServer(tmp_path_factory.mktemp("server"))
-    server.start()
-    try:
+    with JetStreamServer(tmp_path_factory.mktemp("server")) as server:
         choose = random.Random(0)
         for number, name in enumerate(NAMES):
             messages: list[tuple[str, bytes, dict[str, str] | None]] = [
@@ -46,8 +44,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JetStreamServer
         for name in ("s13", "s14"):
             server.api(f"STREAM.MSG.DELETE.{name}", {"seq": 3})
         yield server
-    finally:
-        server.stop()
 
 
 def find_tasks(server: JetStreamServer, url: str | None = None, *, timeout: float = 10) -> list[ReadTask]:
@@ -113,15 +109,11 @@ def test_what_is_lost_or_damaged_on_its_way_is_read_again(server: JetStreamServe
 
 
 def test_a_user_who_may_not_get_messages_directly_reads_them_by_consumers(tmp_path: Path) -> None:
-    server = make_restricted_server(tmp_path, "$JS.API.DIRECT.GET.>")
-    server.start()
-    try:
+    with make_restricted_server(tmp_path, "$JS.API.DIRECT.GET.>") as server:
         for name in NAMES:
             fill(server, name, [(f"{name}.a", b"x", None)] * 3)
         tasks = find_tasks(server)
         assert {name: len(rows) for name, rows in read_together(tasks).items()} == dict.fromkeys(NAMES, 3)
-    finally:
-        server.stop()
 
 
 def test_streams_of_which_much_is_to_be_read_stay_alone(server: JetStreamServer) -> None:

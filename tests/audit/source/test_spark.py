@@ -258,14 +258,12 @@ def test_secrets_are_in_no_plan_no_event_and_no_log(
 ) -> None:
     secret = tmp_path / "password"
     secret.write_text(PASSWORD + "\n")
-    server = JetStreamServer(
+    with JetStreamServer(
         tmp_path,
         more=f'authorization {{ users: [{{ user: reader, password: "{PASSWORD}" }}] }}',
         connection={"user": "reader", "password": PASSWORD},
         access=Access(user="reader", password_file=str(secret)),
-    )
-    server.start()
-    try:
+    ) as server:
         fill(server, "foo", make_messages(20))
         rows = frame(spark, server, user="reader", password_file=str(secret))
         assert rows.count() == 20
@@ -276,8 +274,6 @@ def test_secrets_are_in_no_plan_no_event_and_no_log(
             frame(spark, server, user="reader", password_file=str(tmp_path / "server.conf")).count()
         assert "refuses the connection" in str(refused.value)
         assert PASSWORD not in str(refused.value)
-    finally:
-        server.stop()
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     events = "".join(file.read_text() for file in event_log.rglob("*") if file.is_file())
     assert "BatchScan jetstream" in events

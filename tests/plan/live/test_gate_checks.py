@@ -146,9 +146,7 @@ async def test_an_origin_whose_newest_messages_are_gone_from_a_reader_goes_on_af
 
 
 async def test_a_lost_origins_end_is_found_however_much_others_have_published_since(tmp_path: Path) -> None:
-    server = JetStreamServer(tmp_path)
-    server.start()
-    try:
+    with JetStreamServer(tmp_path) as server:
         written: list[tuple[str, bytes, dict[str, str] | None]] = [("foo-write-west.a", b"", None)] * 7
         await asyncio.to_thread(fill, server, "foo-write-west", written)
         await asyncio.to_thread(fill, server, "foo", [], sources=[{"name": "foo-write-west"}])
@@ -161,15 +159,12 @@ async def test_a_lost_origins_end_is_found_however_much_others_have_published_si
             assert await positions.sequence_after("foo-write-west", ["foo"]) == 8
             position = await positions.find_in_lost("foo-write-north", "foo")
             assert (position.seq, position.last_heard_of) == (None, 0)
-    finally:
-        server.stop()
 
 
 async def test_a_copy_holds_all_of_a_stream_whose_newest_messages_were_deleted(tmp_path: Path) -> None:
     """Such as the canaries of a probe: a mirror counts them when another message comes, which may be never."""
-    server, gate = JetStreamServer(tmp_path), Gate(kind=GateKind.COPIED, stream="foo", counterparts=("donor",))
-    server.start()
-    try:
+    gate = Gate(kind=GateKind.COPIED, stream="foo", counterparts=("donor",))
+    with JetStreamServer(tmp_path) as server:
         await asyncio.to_thread(fill, server, "donor", [("donor.a", b"", None)] * 7)
         for seq in (6, 7):
             await asyncio.to_thread(server.api, "STREAM.MSG.DELETE.donor", {"seq": seq})
@@ -183,8 +178,6 @@ async def test_a_copy_holds_all_of_a_stream_whose_newest_messages_were_deleted(t
             await asyncio.to_thread(server.api, "STREAM.UPDATE.foo", cut)
             await asyncio.to_thread(fill, server, "donor", [("donor.a", b"", None)])
             assert await checker.find_missing(gate) == "`foo` is at 5 of 8"
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("version", ["2.12.8", None], ids=["2.12.8", "newest"])
@@ -250,22 +243,18 @@ async def test_a_stream_that_has_moved_holds_what_it_held(max_age: int | None, t
 
 
 async def test_a_copy_in_which_there_never_was_a_message_may_go(tmp_path: Path) -> None:
-    server, gate = JetStreamServer(tmp_path), Gate(kind=GateKind.ARRIVED, stream="foo", counterparts=("foo-read-west",))
-    server.start()
-    try:
+    gate = Gate(kind=GateKind.ARRIVED, stream="foo", counterparts=("foo-read-west",))
+    with JetStreamServer(tmp_path) as server:
         await asyncio.to_thread(fill, server, "foo", [])
         await asyncio.to_thread(fill, server, "foo-read-west", [], subjects=None, mirror={"name": "foo"})
         async with connect(Endpoint(urls=(server.url,)), "west") as connection:
             assert await LiveGateChecker(connection).find_missing(gate) is None
-    finally:
-        server.stop()
 
 
 async def test_a_stream_that_still_grows_is_not_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_checks, "STEADY", 0.2)
-    server, gate = JetStreamServer(tmp_path), Gate(kind=GateKind.AT_REST, stream="foo")
-    server.start()
-    try:
+    gate = Gate(kind=GateKind.AT_REST, stream="foo")
+    with JetStreamServer(tmp_path) as server:
         await asyncio.to_thread(fill, server, "foo", [])
         async with connect(Endpoint(urls=(server.url,)), "east") as connection:
             checker, until = LiveGateChecker(connection), time.monotonic() + 3 * gate_checks.STEADY
@@ -277,8 +266,6 @@ async def test_a_stream_that_still_grows_is_not_at_rest(tmp_path: Path, monkeypa
             deadline = time.monotonic() + 60
             while await checker.find_missing(gate) is not None:
                 assert time.monotonic() < deadline
-    finally:
-        server.stop()
 
 
 @pytest.mark.lab
