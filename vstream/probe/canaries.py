@@ -67,6 +67,10 @@ class Canary:
     own_reads: tuple[OwnRead, ...] = ()
     """Once it is stored: when it is served in the region that published it."""
 
+    def make_check(self, target: ProbeTarget, hop: Hop, status: CheckStatus, detail: str, **details: Any) -> Check:
+        """A check of what *target* has to do with this canary; *details* are the other `CheckDetails`."""
+        return target.make_check(hop, status, detail, origin=self.origin, subject=self.subject, **details)
+
 
 @value_class
 class Arrival:
@@ -188,15 +192,9 @@ class CanaryFlight:
         else:
             canary.acked_at = time.monotonic()
             status, detail, hint = _judge_publish(canary, target, parse_ack(reply))
-        canary.publish = target.make_check(
-            Hop.CANARY_PUBLISH,
-            status,
-            detail,
-            origin=canary.origin,
-            subject=canary.subject,
-            hint=hint,
-            answered_by=canary.stream or None,
-            elapsed_ms=elapsed_ms,
+        answered_by = canary.stream or None
+        canary.publish = canary.make_check(
+            target, Hop.CANARY_PUBLISH, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms
         )
         if canary.fate is Fate.STORED and reader.facts is not None:
             own_read = partial(
@@ -302,15 +300,9 @@ def _check_arrival(canary: Canary, reader: Reader) -> Check:
         # Where the read stream is nearer than the ack, it may be seen first.
         elapsed_ms = max(0.0, sighting.at - canary.acked_at) * 1000
         status, detail = CheckStatus.OK, f"arrived as sequence {sighting.seq}"
-    return target.make_check(
-        Hop.CANARY,
-        status,
-        detail,
-        origin=canary.origin,
-        subject=canary.subject,
-        hint=hint,
-        answered_by=sighting.stream if sighting else None,
-        elapsed_ms=elapsed_ms,
+    answered_by = sighting.stream if sighting else None
+    return canary.make_check(
+        target, Hop.CANARY, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms
     )
 
 
