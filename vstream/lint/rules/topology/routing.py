@@ -50,10 +50,11 @@ def routing_unfit(subject: TopologySubject) -> Iterator[Violation]:
             hint="omit `naming`, or use `routing: mapped`",
         )
     if profile.since is not None and topology.server_version < profile.since:
+        since = f"{profile.since[0]}.{profile.since[1]}"
         yield Violation(
             at=("server_version",),
-            message=f"servers before 2.11 refuse the accounts of `routing: {topology.routing.value}`",
-            hint='upgrade to at least 2.11 and set `server_version: "2.11"`, or use `routing: mapped`',
+            message=f"servers before {since} refuse the accounts of `routing: {topology.routing.value}`",
+            hint=f'upgrade to at least {since} and set `server_version: "{since}"`, or use `routing: mapped`',
         )
 
 
