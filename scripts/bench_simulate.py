@@ -34,7 +34,7 @@ from vstream.lint import parse_topology
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 from vstream.topology.naming import api_subject
-from vstream.topology.sizing import SUBJECT, Load
+from vstream.topology.sizing import SUBJECT_BYTES, Load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -191,7 +191,7 @@ async def _quiet(_: Exception) -> None:
 async def _publish(client: Any, stream: str, region: str, rate: float, size: int) -> None:
     """Publish for ever, on a subject as long as is assumed. What is due while the servers are dead is not published later, what a busy machine holds up is."""
     due = time.monotonic()
-    body, subject = os.urandom(size), f"{stream}.{'x' * (SUBJECT - len(stream) - len(region) - 2)}.{region}"
+    body, subject = os.urandom(size), f"{stream}.{'x' * (SUBJECT_BYTES - len(stream) - len(region) - 2)}.{region}"
     while True:
         due += 1 / rate
         await asyncio.sleep(max(0.0, due - time.monotonic()))

@@ -15,6 +15,7 @@ import ast
 import re
 import sys
 from collections import Counter
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,6 +40,7 @@ LIMITS = {
     "docstring with a name that is nowhere": 0,
     "length called a deadline": 0,
     "value class written out": 0,
+    "number without a quantity": 0,
     "noqa": 41,
     "line": 97_823,
     "file": 534,
@@ -172,6 +174,65 @@ PARTICIPLES = frozenset(
         "written",
     )
 )
+QUANTITIES = frozenset(
+    [
+        "TIMEOUT",
+        "SECONDS",
+        "SECOND",
+        "MINUTES",
+        "MINUTE",
+        "DAY",
+        "INTERVAL",
+        "MS",
+        "US",
+        "NS",
+        "BYTES",
+        "BYTE",
+        "BIT",
+        "MAX",
+        "MIN",
+        "COUNT",
+        "LIMIT",
+        "LENGTH",
+        "SIZE",
+        "DEPTH",
+        "HEIGHT",
+        "PERCENT",
+        "SHARE",
+        "FACTOR",
+        "DIVISOR",
+        "CUTOFF",
+        "RATE",
+        "RANK",
+        "BASE",
+        "SEED",
+        "VALUE",
+        "MODE",
+        "STATUS",
+        "CODE",
+        "PORT",
+        "PORTS",
+        "VERSION",
+        "FORMAT",
+        "SINCE",
+        "ROWS",
+        "COLUMNS",
+        "LINES",
+        "DIGITS",
+        "TOKENS",
+        "MESSAGES",
+        "SEQ",
+        "SEQUENCES",
+        "COPIES",
+        "REPLICAS",
+        "ATTEMPTS",
+        "ROUNDS",
+        "INT32",
+        "UINT32",
+        "INT64",
+    ]
+)
+"""One of these is in the name of a constant that is a number, unless a docstring below says what it is."""
 NAMING_FIELDS = ("id", "attr", "arg", "name")
 """Where nodes of a syntax tree have a name."""
 WORD = re.compile(r"\w+")
@@ -225,6 +286,34 @@ def find_problems(tree: ast.AST, path: str) -> Iterator[Problem]:
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 if (node.end_lineno or node.lineno) - node.lineno >= MOST_LINES:
                     yield Problem(node.lineno, "comprehension over three lines")
+
+
+def find_bare_numbers(module: ast.Module, path: str) -> Iterator[Problem]:
+    """Constants of a module that are numbers and do not say of what. A module of codes says it for all of its own."""
+    if path.endswith("_codes.py"):
+        return
+    for statement, below in zip_longest(module.body, module.body[1:]):
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ):
+                is_described = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+                is_quantity = not QUANTITIES.isdisjoint(name.split("_"))
+                if name.isupper() and is_number(value) and not (is_described or is_quantity):
+                    yield Problem(statement.lineno, "number without a quantity", name)
+
+
+def is_number(value: ast.expr | None) -> bool:
+    """Whether it is a number, or computed from nothing else."""
+    match value:
+        case ast.Constant(value=int() | float() as number):
+            return not isinstance(number, bool)
+        case ast.UnaryOp(operand=operand):
+            return is_number(operand)
+        case ast.BinOp(left=left, right=right):
+            return is_number(left) and is_number(right)
+    return False
 
 
 def has_operand(node: ast.AST, name: str) -> bool:
@@ -396,6 +485,7 @@ def examine() -> tuple[Counter[str], list[tuple[str, Problem]]]:
         totals["file"] += 1
         totals["line"] += text.count("\n")
         problems += [(path, problem) for problem in (*find_problems(tree, path), *find_missing_marks(tree, path))]
+        problems += [(path, problem) for problem in find_bare_numbers(tree, path)]
         for number, line in enumerate(text.splitlines(), 1):
             if "# noqa" in line:
                 problems.append((path, Problem(number, "noqa", line.partition("# noqa")[2].strip(": "))))

@@ -66,6 +66,17 @@ def test_check_names_leaves_plain_code_alone(script: ModuleType) -> None:
     assert list(script.find_problems(ast.parse(PLAIN), "x.py")) == []
 
 
+def test_a_number_says_what_it_counts(script: ModuleType) -> None:
+    bare = ["_LATE = 1.0", "LATE: Final = 3 * 10**9", "_NONE = -1", "_LATE = 1.0\n_LATER_NS = 2"]
+    for text in bare:
+        (problem,) = script.find_bare_numbers(ast.parse(text), "vstream/x.py")
+        assert problem.kind == "number without a quantity"
+    plain = ["_LATE_NS = 1", '_LATE = 1.0\n"""Seconds."""', "late = 1", "_LATE = True", "_LATE = '1'"]
+    for text in plain:
+        assert list(script.find_bare_numbers(ast.parse(text), "vstream/x.py")) == []
+    assert list(script.find_bare_numbers(ast.parse("NOT_FOUND = 404"), "vstream/error_codes.py")) == []
+
+
 def test_a_command_is_short(script: ModuleType) -> None:
     texts = ["def command():\n" + " a\n" * 61, "@app.command('a')\ndef f(x,\n y):\n 'help'\n" + " a\n" * 61]
     for text in texts:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 _TIME_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _UNIT_FACTOR = 1024
-_ONE_DECIMAL_BELOW = 10
+_MIN_WITHOUT_DECIMALS = 10
 _NEARLY_SHARE = 0.995
 _MAX_LENGTH = 60
 _YAML = {None: "null", True: "true", False: "false"}
@@ -40,7 +40,7 @@ def format_size(number: float) -> str:
 
 
 def _shorten(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0") if number < _ONE_DECIMAL_BELOW else f"{number:,.0f}"
+    return f"{number:.1f}".removesuffix(".0") if number < _MIN_WITHOUT_DECIMALS else f"{number:,.0f}"
 
 
 def format_count(number: int, noun: str, plural: str | None = None) -> str:

@@ -489,7 +489,7 @@ async def test_a_page_without_end_is_given_up() -> None:
 
 async def test_long_pages_of_many_servers_are_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many are asked at once: together they take no more than is bearable, and each is read, or refused for its own length."""
-    monkeypatch.setattr(monitoring, "MOST_AT_ONCE", MOST_JSON)
+    monkeypatch.setattr(monitoring, "MAX_AT_ONCE", MOST_JSON)
     version, most = b'{"server_name": "a", "version": "2", "config_load_time": ""', 0
 
     async def ask(url: str) -> str:

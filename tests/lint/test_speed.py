@@ -84,7 +84,7 @@ def test_the_table_of_an_account_grows_with_rules_and_streams_and_not_with_their
 
 
 def test_of_a_topology_with_many_servers_a_few_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "_MOST_SERVERS", 24)
+    monkeypatch.setattr(rendering, "_MAX_SERVERS", 24)
 
     def count(servers: int) -> int:
         regions = ", ".join(f"{name}: {{servers: {servers}}}" for name in "abcd")

@@ -14,7 +14,7 @@ from vstream.topology.model import Endpoint
 
 PEER_TIMEOUT = 660.0
 """Seconds until servers have joined: one that was removed is let in again after five minutes (server/raft.go, peerRemoveTimeout)."""
-_POLL = 0.5
+_POLL_SECONDS = 0.5
 
 
 async def remove_peers(system: Mapping[str, Endpoint], servers: Iterable[str]) -> None:
@@ -61,7 +61,7 @@ async def wait_for_members(servers: Collection[str], monitors: Collection[str]) 
                 f"{missing} has not joined the meta group in {PEER_TIMEOUT:g} s",
                 hint="do its servers have the gateways of the others, and unique names? Then run this again",
             )
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _read_meta(url: str) -> monitoring.Meta | None:

@@ -31,7 +31,7 @@ from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.answers import check_config
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.jetstream.snapshots import CHUNK, restore_snapshot
+from vstream.jetstream.snapshots import CHUNK_BYTES, restore_snapshot
 from vstream.plan.consumer_failover import continue_from
 from vstream.plan.live.connections import choose_connection_to, connect_reconnecting, require_all_reached
 from vstream.plan.live.gate_checks import LiveGateChecker
@@ -338,7 +338,7 @@ class _Restored:
         config = self._config_with({RESTORE_KEY: self._request.record.id})
         deadline = time.monotonic() + _FORGET_TIMEOUT
         while True:
-            chunks = self._request.directory.read_chunks(self.name, CHUNK)
+            chunks = self._request.directory.read_chunks(self.name, CHUNK_BYTES)
             try:
                 return await restore_snapshot(self._connection, config, self._saved.state, chunks)
             except ServerError as error:

@@ -23,7 +23,7 @@ from vstream.servers.target_servers import TargetServers
 
 _POLL_SECONDS = 0.005
 _CONNECT_TIMEOUT = 10.0
-_PIECES = 16
+_PIECE_COUNT = 16
 _MIN_PAYLOAD_BYTES = 2**8
 _PAYLOAD_BYTES = 2**18
 """Bytes of a message: servers take four times as many."""
@@ -100,7 +100,7 @@ class ConnectivityProbe:
         """Seconds that *size* bytes take from the first region to the second; None if longer than *within*."""
         self._round += 1
         # In pieces, each by itself: the kernel lets 64 KiB pass a limit at once if they come as one.
-        piece = min(_PAYLOAD_BYTES, max(_MIN_PAYLOAD_BYTES, size // _PIECES))
+        piece = min(_PAYLOAD_BYTES, max(_MIN_PAYLOAD_BYTES, size // _PIECE_COUNT))
         first, count = self._round, -(-size // piece)
         self._round += count
         began, left = time.monotonic(), size

@@ -14,7 +14,7 @@ from vstream.lab import readiness
 from vstream.lab.links.state import Pair
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
 from vstream.lab.server import SpawnedServers
-from vstream.servers.leaders import POLL
+from vstream.servers.leaders import POLL_SECONDS
 from vstream.servers.target_servers import TargetServers
 
 _MESSAGE_TIMEOUT = 1.0
@@ -86,7 +86,7 @@ async def wait_until_replicas_current(target: TargetServers, *, timeout: float) 
                     f"server `{server}` is not healthy after {timeout:g} s: {problem}",
                     hint="`vstream lab logs` of that server says more; nothing else was restarted",
                 )
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def _find_problem(url: str) -> str | None:

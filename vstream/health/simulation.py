@@ -21,10 +21,10 @@ from vstream.health.source_retries import ANSWER, BACKOFF, BOOT, DIAL, Away, Int
 from vstream.lab.links.state import IDEAL, LinkState, Pair
 from vstream.topology.model import Consistency, Topology, VirtualStream
 from vstream.topology.sizing import (
-    ORIGIN_HEADER,
-    PROTOCOL,
-    RECORD,
-    SUBJECT,
+    HEADER_BYTES,
+    PROTOCOL_BYTES,
+    RECORD_BYTES,
+    SUBJECT_BYTES,
     Load,
     RetentionLimits,
     find_retention_limits,
@@ -311,13 +311,13 @@ def simulate(
 
 def _classify(stream: VirtualStream, load: Load) -> StreamClass:
     """What *stream* is like. Settings are those of the first region, should regions differ."""
-    first, stored = stream.regions[0], load.size + RECORD + SUBJECT
+    first, stored = stream.regions[0], load.size + RECORD_BYTES + SUBJECT_BYTES
     return StreamClass(
         regions=stream.regions,
         rate=load.rate,
         size=load.size,
         write=find_retention_limits(stream.write[first], stored),
-        read=find_retention_limits(stream.read[first], stored + ORIGIN_HEADER),
+        read=find_retention_limits(stream.read[first], stored + HEADER_BYTES),
     )
 
 
@@ -370,7 +370,7 @@ def _draw_history(
 
 
 def _make_flow(kind: StreamClass, weight: float, idle: list[Interval], silent: list[Interval]) -> Flow:
-    wire = kind.size + SUBJECT + PROTOCOL
+    wire = kind.size + SUBJECT_BYTES + PROTOCOL_BYTES
     return Flow(rate=kind.rate, wire=wire, weight=weight, keeping=kind.write, idle=idle, silent=silent)
 
 
@@ -424,10 +424,10 @@ def _store(
     stored = dict.fromkeys(written, 0.0)
     for region, flows in written.items():
         for kind, flow in flows.items():
-            size = kind.size + RECORD + SUBJECT
+            size = kind.size + RECORD_BYTES + SUBJECT_BYTES
             removed = max(0.0, *(position for position, _ in flow.limits_at(duration)))
             writes = (flow.count_published(duration) - removed) * size * kind.write.replicas
             itself = flow.count_published(duration) - flow.count_published(duration - kind.read.age)
-            reads = min(read[region, kind] + itself, kind.read.messages) * (size + ORIGIN_HEADER) * kind.read.replicas
+            reads = min(read[region, kind] + itself, kind.read.messages) * (size + HEADER_BYTES) * kind.read.replicas
             stored[region] += (writes + reads) * flow.weight
     return stored

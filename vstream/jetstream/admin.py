@@ -38,10 +38,10 @@ from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, St
 _Answer = TypeVar("_Answer")
 REQUEST_TIMEOUT = 10.0
 """Seconds for one change. A leader election takes 4 to 9."""
-PAGES_IN_FLIGHT = 8
-_PAGE = 256
+MAX_PARALLEL_PAGES = 8
+_PAGE_STREAMS = 256
 """Streams of one page, where an answer does not say (server/jetstream_api.go, JSApiListLimit)."""
-_PAUSE = 0.25
+_PAUSE_SECONDS = 0.25
 _RELOAD_TIMEOUT = 2.0
 """Seconds. It takes a fifth of one, on a busy machine."""
 _UNANSWERED_TIMEOUT = 2.0
@@ -81,11 +81,11 @@ class JetStreamAdmin:
         first = await self._list(subject, 0, decode=decode_large)
         total = parse_total(first, subject)
         with convert_malformed_errors(subject):
-            size = max(1, int(first.get("limit", 0)) or _PAGE)
+            size = max(1, int(first.get("limit", 0)) or _PAGE_STREAMS)
         pages = [first]
         # A few pages at a time: a server that announces more than it has is asked once too often, and no more.
-        for offset in range(size, total, size * PAGES_IN_FLIGHT):
-            offsets = range(offset, min(total, offset + size * PAGES_IN_FLIGHT), size)
+        for offset in range(size, total, size * MAX_PARALLEL_PAGES):
+            offsets = range(offset, min(total, offset + size * MAX_PARALLEL_PAGES), size)
             answers = await asyncio.gather(*(self._list(subject, start, decode=decode_large) for start in offsets))
             pages.extend(answers)
             if not all(parse_list(answer, "streams", subject) or answer.get("missing") for answer in answers):
@@ -112,7 +112,7 @@ class JetStreamAdmin:
                 # A server that loads its accounts again serves no imports for a moment.
                 if not subject.startswith(naming.ACCOUNT_API_PREFIX) or time.monotonic() > until:
                     raise
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def create(self, config: StreamConfig) -> None:
         """See StreamAdmin."""
@@ -143,7 +143,7 @@ class JetStreamAdmin:
             except NotPermittedError:
                 raise
             except (NotReachableError, ServerError):
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _is_answering(self, name: str) -> bool:
         try:
@@ -287,7 +287,7 @@ async def ask_until_available(request: Callable[[], Awaitable[_Answer]]) -> _Ans
         except NotReachableError:
             if time.monotonic() > until:
                 raise
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 def _spell_list_subject(account: str | None) -> str:

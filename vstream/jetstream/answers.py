@@ -17,13 +17,13 @@ from typing import Any
 from vstream.errors import MalformedAnswerError, ServerError, shorten
 from vstream.jetstream import error_codes
 
-MOST_PAYLOAD = 64 * 1024 * 1024
+MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 """Largest possible message, in bytes. Servers accept no higher `max_payload` (server/const.go)."""
 MOST_JSON, MOST_VALUES = 32 * 1024 * 1024, 1_000_000
 """Bytes of the longest answer in JSON, and values in it. An empty list takes 64 bytes."""
 MOST_LIST_JSON, MOST_LIST_VALUES = 4 * MOST_JSON, 4 * MOST_VALUES
 """The same of a list: /jsz of 20,000 streams of three regions has 56 MB and 1.5 million values."""
-MOST_LISTED = 1_000_000
+MAX_LISTED = 1_000_000
 """Largest believable number of streams or consumers in one list. A higher total is treated as malformed."""
 
 REFUSED = re.compile(r'permissions violation for (publish|subscri)[a-z]* to "([^"]*)"', re.IGNORECASE)
@@ -34,7 +34,7 @@ _NO_LEADER = "do more than half of all servers run, and reach each other? `vstre
 """The hint where the meta group or a stream has no leader."""
 _ELECTION_NS = 4_000_000_000
 """How long replicas wait at least for a leader that is silent before they elect another (server/raft.go)."""
-_DIGITS = 20
+_MAX_DIGITS = 20
 """Digits of the largest 64-bit number."""
 _LONG = b"0" * 19
 _ZEROS = bytes(ord("0") if chr(byte).isdecimal() else byte for byte in range(256))
@@ -153,7 +153,7 @@ def _may_be_too_large(data: bytes) -> bool:
     """Whether digits in *data* may be a number of more than 64 bits. To look at each number takes longer than all else."""
     zeros, end = data.translate(_ZEROS), 0
     while (start := zeros.find(_LONG, end)) >= 0:  # what is shorter has less
-        run = zeros[start : start + _DIGITS + 1]
+        run = zeros[start : start + _MAX_DIGITS + 1]
         end = start + len(run) - len(run.lstrip(b"0"))
         if int(data[start:end]) >= 1 << 64 or data[start - 1 : start] == b"-":
             return True
@@ -245,7 +245,7 @@ def parse_total(answer: Mapping[str, Any], subject: str) -> int:
     """The total number of entries that a list on *subject* announces."""
     with convert_malformed_errors(subject):
         total = int(answer.get("total", 0))
-    if not 0 <= total <= MOST_LISTED:
+    if not 0 <= total <= MAX_LISTED:
         raise MalformedAnswerError(subject, f"it announces {total:,} entries")
     return total
 
@@ -267,7 +267,7 @@ def require_text(value: object) -> str:
 
 def parse_sequence(text: str) -> int | None:
     """The sequence number in the header value *text*; None if it is not a number that a server writes."""
-    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
+    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
 def _require_fields(value: object, expected: Any, path: str, asked: str) -> None:

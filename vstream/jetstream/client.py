@@ -19,13 +19,13 @@ from nats.protocol import parser
 from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
 from vstream.errors import NOT_PERMITTED, MalformedAnswerError, NoRespondersError, NotPermittedError, VstreamError
-from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, UNREADABLE, check_info
+from vstream.jetstream.answers import MAX_PAYLOAD_BYTES, REFUSED, UNREADABLE, check_info
 from vstream.topology.model import Endpoint
 
-MOST_CONTROL_LINE = 1024 * 1024
+MAX_CONTROL_LINE_BYTES = 1024 * 1024
 """Longest protocol line in bytes. The longest lines list the addresses of all servers."""
-_MOST_REFUSALS = 1000
-_INSIST = 0.1
+_MAX_REFUSALS = 1000
+_INSIST_SECONDS = 0.1
 """Seconds until a task is cancelled again: Python 3.11 loses a cancellation at the moment a socket connects."""
 
 # The library's own takes the square of the number of spaces, which a server chooses: 100,000 of them take minutes.
@@ -48,7 +48,7 @@ class _BoundedParser(Parser):
             # The library logs a traceback, and waits for ever.
             raise ProtocolError("nats: the server does not speak the NATS protocol") from error
         needed = self.needed if self.state == AWAITING_MSG_PAYLOAD else len(self.buf)
-        most = MOST_PAYLOAD if self.state == AWAITING_MSG_PAYLOAD else MOST_CONTROL_LINE
+        most = MAX_PAYLOAD_BYTES if self.state == AWAITING_MSG_PAYLOAD else MAX_CONTROL_LINE_BYTES
         if needed > most:
             raise ProtocolError(f"nats: the server sends {needed:,} bytes at once; {most:,} are allowed")
 
@@ -100,7 +100,7 @@ class TidyClient(Client):
 
     async def _process_err(self, err_msg: str) -> None:
         if refused := REFUSED.search(err_msg):
-            if len(self.refusals) < _MOST_REFUSALS:
+            if len(self.refusals) < _MAX_REFUSALS:
                 self.refusals.append(f"`{refused[2]}`")
                 self._remember_refusal(*refused.groups())
             self._fail_refused(*refused.groups())
@@ -182,7 +182,7 @@ class TidyClient(Client):
                 _ = attempt.cancelled() or attempt.exception()  # asyncio logs what nobody has looked at
                 break
             attempt.cancel()
-            await asyncio.wait({attempt}, timeout=_INSIST)
+            await asyncio.wait({attempt}, timeout=_INSIST_SECONDS)
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None and self._transport is self._connecting_to:
             # Nobody tells a stream that its socket is closed once TLS has begun on it: closing would wait for ever.

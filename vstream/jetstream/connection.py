@@ -26,10 +26,10 @@ from vstream.value_class import value_class
 CONNECT_TIMEOUT = 5.0
 _FOR_GOOD = (RefusedForGoodError, ssl.SSLCertVerificationError, ImportError)
 """Errors that another attempt would meet again."""
-NO_RESPONDERS = 503
+STATUS_NO_RESPONDERS = 503
 _STATUS_DIGITS = 3
 REQUEST_TIMEOUT = 5.0
-_REPEAT = 1.0
+_REPEAT_SECONDS = 1.0
 _DOMAIN = re.compile(r"\$JS\.([^.]+)\.API\.")
 _NOT_THERE = "are the servers running, and is `connect` right?"
 _HINTS = {
@@ -195,7 +195,7 @@ class Connection:
                         if answer is None:
                             refusal.result()
                             continue
-                        if answer.status == NO_RESPONDERS:
+                        if answer.status == STATUS_NO_RESPONDERS:
                             raise NoRespondersError(f"nothing in region `{self.region}` listens on `{subject}`")
                         answers.append(answer)
             finally:
@@ -217,7 +217,7 @@ class Connection:
     async def _publish_repeatedly(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
         while True:
             await self._client.publish(subject, payload, headers=headers)
-            await asyncio.sleep(_REPEAT)
+            await asyncio.sleep(_REPEAT_SECONDS)
 
     async def request_json(
         self,
@@ -247,7 +247,7 @@ class Connection:
             while not self._client.is_closed:
                 if self._client.refusals:
                     raise NotPermittedError(f"region `{self.region}`: the user may not subscribe to `{subject}`")
-                await asyncio.sleep(_REPEAT)
+                await asyncio.sleep(_REPEAT_SECONDS)
         except nats.errors.Error as error:
             raise NotReachableError(f"region `{self.region}`: {describe_reason(error)}") from error
         raise NotReachableError(f"region `{self.region}`: the connection is closed")

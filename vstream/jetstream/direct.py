@@ -22,7 +22,7 @@ from vstream.value_class import value_class
 
 ANY_SUBJECT = ">"
 
-_NOT_FOUND = 404
+_STATUS_NOT_FOUND = 404
 _STREAM = "Nats-Stream"
 _SEQUENCE = "Nats-Sequence"
 _SUBJECT = "Nats-Subject"
@@ -107,7 +107,7 @@ async def _request_direct(
 ) -> DirectMessage | None:
     subject = naming.api_subject("DIRECT.GET", stream)
     reply = await connection.request(subject, json.dumps(query).encode(), timeout=timeout)
-    if reply.status == _NOT_FOUND:
+    if reply.status == _STATUS_NOT_FOUND:
         return None
     if reply.status is not None:
         raise ServerError(

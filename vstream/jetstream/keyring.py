@@ -34,11 +34,11 @@ from vstream.topology import signing
 from vstream.topology.model import Security, Topology
 
 _VARIABLE = "VSTREAM_KEYS"
-_PRIVATE_DIRECTORY = 0o700
-_PRIVATE_FILE = 0o600
+_DIRECTORY_MODE = 0o700
+_FILE_MODE = 0o600
 _OPERATOR_KEYS = frozenset({signing.OPERATOR, signing.SIGNER})
 _SEED_BYTES = 32
-_READABLE_BY_OTHERS = 0o077
+_MODE_OF_OTHERS = 0o077
 
 
 def default_key_directory(topology: str) -> Path:
@@ -86,7 +86,7 @@ class Keyring:
             for user, account in users.items():
                 if not self._is_current(user):
                     write_atomically(
-                        self.credentials_path(user), self._sign_credentials(user, account), mode=_PRIVATE_FILE
+                        self.credentials_path(user), self._sign_credentials(user, account), mode=_FILE_MODE
                     )
         return new
 
@@ -103,7 +103,7 @@ class Keyring:
                 return
             self._create_key(signing.role_key(user))
             fresh = self._sign_credentials(user, account_view.index_users(topology)[user])
-            write_atomically(self.credentials_path(user), fresh, mode=_PRIVATE_FILE)
+            write_atomically(self.credentials_path(user), fresh, mode=_FILE_MODE)
 
     def credentials_path(self, user: str) -> Path:
         """The credentials file of role *user* in operator mode. It may not exist."""
@@ -133,9 +133,7 @@ class Keyring:
             )
         with self._locked_directory():
             for name in files:
-                write_atomically(
-                    self.directory / name, (directory / name).read_text(encoding="utf-8"), mode=_PRIVATE_FILE
-                )
+                write_atomically(self.directory / name, (directory / name).read_text(encoding="utf-8"), mode=_FILE_MODE)
 
     def public_key(self, name: str) -> str:
         """See Signer."""
@@ -149,7 +147,7 @@ class Keyring:
         kind = nkeys.PREFIX_BYTE_OPERATOR if name in _OPERATOR_KEYS else nkeys.PREFIX_BYTE_ACCOUNT
         kind = nkeys.PREFIX_BYTE_USER if name.startswith(signing.user_key("")) else kind
         seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), kind)
-        write_atomically(self._key_path(name), seed.decode() + "\n", mode=_PRIVATE_FILE)
+        write_atomically(self._key_path(name), seed.decode() + "\n", mode=_FILE_MODE)
         self._pairs.pop(name, None)
 
     def _key_path(self, name: str) -> Path:
@@ -159,7 +157,7 @@ class Keyring:
         if name not in self._pairs:
             path = self._key_path(name)
             try:
-                if path.stat().st_mode & _READABLE_BY_OTHERS:
+                if path.stat().st_mode & _MODE_OF_OTHERS:
                     raise VstreamError(f"others can read the key {path}", hint=f"`chmod 600 {path}`")
                 self._pairs[name] = nkeys.from_seed(bytearray(path.read_bytes().strip()))
             except FileNotFoundError:
@@ -193,9 +191,9 @@ class Keyring:
     def _locked_directory(self) -> Iterator[None]:
         """Nobody else makes keys in the directory at the same time, and nobody else reads it."""
         try:
-            self.directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-            self.directory.chmod(_PRIVATE_DIRECTORY)
-            with FileLock(self.directory / ".lock", mode=_PRIVATE_FILE):
+            self.directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+            self.directory.chmod(_DIRECTORY_MODE)
+            with FileLock(self.directory / ".lock", mode=_FILE_MODE):
                 yield
         except OSError as error:
             raise VstreamError(f"{self.directory} cannot be written: {error.strerror}") from None

@@ -29,17 +29,17 @@ from vstream.value_class import value_class
 TIMEOUT = 2.0
 """Default timeout of one request, in seconds."""
 
-MOST_AT_ONCE = 3 * answers.MOST_JSON
+MAX_AT_ONCE = 3 * answers.MOST_JSON
 """Bytes of all answers that are being read: many servers are asked at once. Beyond that, the longer ones take turns."""
 _CHUNK, _SMALL, _TURN = 65_536, 1 << 20, 0.01
 _sizes: dict[asyncio.StreamReader, int] = {}
 """Bytes of each answer that is being read now."""
 _trusted: dict[str, ssl.SSLContext] = {}
 """Replaces the system's authorities, by host and port."""
-_DIGESTS_VARIABLES: Version = (2, 12, 0)
+_DIGESTS_VARIABLES_SINCE: Version = (2, 12, 0)
 """Digests of servers before this leave out variables: they cannot be compared with others."""
-_OK = 200
-_HEALTH = frozenset({_OK, 500, 503})
+_STATUS_OK = 200
+_HEALTH = frozenset({_STATUS_OK, 500, 503})
 """Statuses of /healthz: 500 means that the server does not accept connections yet (server/monitor.go, healthz)."""
 _ALL_PATHS = (
     "/varz",
@@ -112,7 +112,7 @@ async def get_large(url_base: str, path: str, timeout: float) -> Mapping[str, An
 
 async def _get(url_base: str, path: str, timeout: float, most: int) -> bytes:
     status, body = await _fetch(url_base, path, timeout, most)
-    if status != _OK:
+    if status != _STATUS_OK:
         raise _make_error(status, url_base + path, body)
     return body
 
@@ -125,7 +125,7 @@ async def read_varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
         cluster = answer.get("cluster") or {}
         flags = answer.get("feature_flags") or {}
         version = answers.require_text(answer["version"])
-        has_digest = (parse_version(version) or _DIGESTS_VARIABLES) >= _DIGESTS_VARIABLES
+        has_digest = (parse_version(version) or _DIGESTS_VARIABLES_SINCE) >= _DIGESTS_VARIABLES_SINCE
         return Varz(
             server_name=answers.require_text(answer["server_name"]),
             version=version,
@@ -358,7 +358,7 @@ async def _read_all(reader: asyncio.StreamReader, most: int) -> bytes:
             if _sizes[reader] > most:
                 raise ValueError(f"the answer is longer than {most:,} bytes")
             chunks.append(chunk)
-            while _sizes[reader] > _SMALL and sum(_sizes.values()) > MOST_AT_ONCE and reader is not next(iter(_sizes)):
+            while _sizes[reader] > _SMALL and sum(_sizes.values()) > MAX_AT_ONCE and reader is not next(iter(_sizes)):
                 await asyncio.sleep(_TURN)
     finally:
         del _sizes[reader]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import convert_malformed_errors, require_text
-from vstream.jetstream.connection import NO_RESPONDERS, Connection, Reply, ask_api
+from vstream.jetstream.connection import STATUS_NO_RESPONDERS, Connection, Reply, ask_api
 from vstream.jetstream.direct import ANY_SUBJECT, get_next_from_leader
 from vstream.topology import naming
 from vstream.value_class import value_class
@@ -20,14 +20,14 @@ from vstream.value_class import value_class
 if TYPE_CHECKING:
     from vstream.jetstream.reconnecting import ReconnectingConnection
 
-BATCH = 2000
-_NS = 1_000_000_000
+BATCH_MESSAGES = 2000
+_SECOND_NS = 1_000_000_000
 _ACK = "$JS.ACK."
-_PAUSE = 0.1
+_PAUSE_SECONDS = 0.1
 """Seconds between two requests to a consumer that nobody has found, or to a replica that is behind."""
 _SILENCE_TIMEOUT = 10.0
 """Seconds without a message after which the request, or what answered it, counts as lost."""
-_IDLE = 60
+_INACTIVE_SECONDS = 60
 """Seconds after which servers remove the consumer of a reader that has gone away."""
 
 
@@ -88,7 +88,7 @@ async def read_messages(
                 raise
         else:
             return
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def read_through(
@@ -125,7 +125,7 @@ async def read_through(
                     f"a replica of `{stream}` lacks what its leader has from sequence {first:,} on",
                     hint="try again when it has caught up",
                 )
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _read_once(
@@ -152,14 +152,14 @@ async def _read_once(
     try:
         while left:
             batch = min(reader.most, left)
-            body = json.dumps({"batch": batch, "expires": round(patience * _NS)}).encode()
+            body = json.dumps({"batch": batch, "expires": round(patience * _SECOND_NS)}).encode()
             await connection.publish(reader.pulls, body, reply=inbox)
             for _ in range(batch):
                 message = await _read_next(arrived, stream, patience)
                 if message is None:  # servers of other regions do not know of a consumer at once
                     if time.monotonic() > until:
                         raise NotReachableError(f"stream `{stream}` cannot be read to its end: no responders")
-                    await asyncio.sleep(_PAUSE)
+                    await asyncio.sleep(_PAUSE_SECONDS)
                     break
                 left, until = left - 1, time.monotonic() + patience
                 yield message
@@ -183,7 +183,7 @@ async def _delete_consumer(connection: Connection, reader: _TemporaryConsumer) -
 
 def _decode_delivery(reply: Reply, subject: str, numbers: Iterator[int]) -> StoredMessage | str | None:
     """The message in *reply*, or why there is none; None where nobody listens. *numbers* are those of deliveries to come."""
-    if reply.status == NO_RESPONDERS:
+    if reply.status == STATUS_NO_RESPONDERS:
         return None
     if not reply.reply.startswith(_ACK):
         return f"{reply.headers.get('Description') or 'no more'} ({reply.status})"
@@ -258,7 +258,7 @@ async def _create_consumer(
         "ack_policy": "none",
         "mem_storage": True,
         "num_replicas": 1,
-        "inactive_threshold": _IDLE * _NS,
+        "inactive_threshold": _INACTIVE_SECONDS * _SECOND_NS,
         "headers_only": headers_only,
     }
     subject, local = naming.api_subject("CONSUMER.CREATE", stream), naming.local_name(stream)
@@ -270,7 +270,7 @@ async def _create_consumer(
             deletes=f"{naming.api_subject('CONSUMER.DELETE', stream)}.{name}",
             pending=int(created.get("num_pending", 0)),
             # Servers may have a limit of their own for one request.
-            most=min(BATCH, int(created.get("config", {}).get("max_batch") or BATCH)),
+            most=min(BATCH_MESSAGES, int(created.get("config", {}).get("max_batch") or BATCH_MESSAGES)),
         )
 
 
@@ -286,7 +286,7 @@ async def _pull(connection: Connection, subject: str, batch: int, timeout: float
         replies.append(reply)
         return len(replies) == batch or not reply.reply.startswith(_ACK) or reply.reply.endswith(".0")
 
-    body = json.dumps({"batch": batch, "expires": round(timeout * _NS)}).encode()
+    body = json.dumps({"batch": batch, "expires": round(timeout * _SECOND_NS)}).encode()
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -299,7 +299,7 @@ async def _pull(connection: Connection, subject: str, batch: int, timeout: float
             # Servers of other regions do not know of a consumer at once.
             if time.monotonic() > deadline:
                 raise
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _read_next(

@@ -27,10 +27,10 @@ AcceptsServer = Callable[[str, str], bool]
 
 SERVER_TIMEOUT = 1
 """Seconds for one server. A paused server accepts the connection and says nothing."""
-RETURN_PAUSE = 0.1
+RETURN_PAUSE_SECONDS = 0.1
 """Seconds between two attempts at one server."""
-PING_INTERVAL = 1
-OUTSTANDING_PINGS = 2
+PING_SECONDS = 1
+MAX_OUTSTANDING_PINGS = 2
 """Unanswered pings after which a server is given up: after 3 s."""
 
 
@@ -150,10 +150,10 @@ async def open_reconnecting(
                 name=name,
                 error_cb=remember,
                 connect_timeout=SERVER_TIMEOUT,
-                reconnect_time_wait=RETURN_PAUSE,  # type: ignore[arg-type]  # it only sleeps so long
+                reconnect_time_wait=RETURN_PAUSE_SECONDS,  # type: ignore[arg-type]  # it only sleeps so long
                 max_reconnect_attempts=-1,
-                ping_interval=PING_INTERVAL,
-                max_outstanding_pings=OUTSTANDING_PINGS,
+                ping_interval=PING_SECONDS,
+                max_outstanding_pings=MAX_OUTSTANDING_PINGS,
                 **options,
             )
         has_connected = True

@@ -24,9 +24,8 @@ from vstream.topology import naming
 from vstream.topology.stream_config import StreamConfig
 from vstream.value_class import value_class
 
-CHUNK = 128 * 1024
-"""Bytes."""
-_WINDOW = 4 * 1024 * 1024
+CHUNK_BYTES = 128 * 1024
+_WINDOW_BYTES = 4 * 1024 * 1024
 """Bytes that may be on their way."""
 _ANSWER_TIMEOUT = 15.0
 """Seconds for one answer: the servers' own limit is 5."""
@@ -35,7 +34,7 @@ _RESTORE_TIMEOUT = 300.0
 _ENDED_WELL = (None, "", "204")
 _CHUNK_TIMEOUT = 5.0
 """Seconds without a chunk after which a server forgets a restore."""
-_PAUSE = 0.05
+_PAUSE_SECONDS = 0.05
 
 
 @value_class
@@ -60,7 +59,7 @@ async def take_snapshot(connection: Connection, stream: str, write: Callable[[by
     subject, inbox = naming.api_subject("STREAM.SNAPSHOT", stream), client.new_inbox()
     subscription = await client.subscribe(inbox, cb=take)
     try:
-        request = {"deliver_subject": inbox, "chunk_size": CHUNK, "window_size": _WINDOW, "jsck": True}
+        request = {"deliver_subject": inbox, "chunk_size": CHUNK_BYTES, "window_size": _WINDOW_BYTES, "jsck": True}
         answer = await ask_api(connection, subject, request, timeout=_ANSWER_TIMEOUT)
         while (chunk := await _read_chunk(arrived, stream)).data:
             write(chunk.data)
@@ -122,4 +121,4 @@ async def _send_chunk(connection: Connection, target: str, chunk: bytes, timeout
         except NoRespondersError:
             if time.monotonic() > deadline:
                 raise
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE_SECONDS)

@@ -19,9 +19,9 @@ from vstream.lab import binaries, ports
 from vstream.lab.links.proxy.owners import find_owners
 from vstream.lab.state import lab_directory, labs_directory
 
-_NINE = 9
+_LAB_SERVERS = 9
 """Servers of a typical lab: three regions with three each."""
-_ENOUGH = 1024
+_MIN_DESCRIPTORS = 1024
 """File descriptors: a server of such a lab needs 40, its proxy 60."""
 
 
@@ -76,7 +76,7 @@ def _check_state() -> Finding:
 
 def _check_free_ports() -> Finding:
     try:
-        first = ports.choose_block(_NINE, fronts=_NINE)
+        first = ports.choose_block(_LAB_SERVERS, fronts=_LAB_SERVERS)
     except LabError as error:
         return _make_finding("ports", error.message, error.hint or "stop what listens on them", Severity.ERROR)
     return _make_finding("ports", f"from {first} on")
@@ -85,11 +85,11 @@ def _check_free_ports() -> Finding:
 def _check_descriptors() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_unlimited = hard == resource.RLIM_INFINITY
-    hint = f"raise the hard limit (`ulimit -Hn`) to {_ENOUGH}: servers and the proxy raise their own"
+    hint = f"raise the hard limit (`ulimit -Hn`) to {_MIN_DESCRIPTORS}: servers and the proxy raise their own"
     return _make_finding(
         "file-descriptors",
         f"{soft} for a process, at most {'unlimited' if is_unlimited else hard}",
-        None if is_unlimited or hard >= _ENOUGH else hint,
+        None if is_unlimited or hard >= _MIN_DESCRIPTORS else hint,
     )
 
 

@@ -19,7 +19,7 @@ from vstream.topology.model import Seat
 from vstream.topology.server_address import FIRST_PORT, LAST_PORT, PORTS_PER_SERVER, ServerAddress
 
 HOST = "127.0.0.1"
-BLOCK = 100
+BLOCK_PORTS = 100
 """Labs start at multiples of this, so that people can remember the ports."""
 
 
@@ -65,7 +65,7 @@ def choose_block(count: int, *, fronts: int = 0, reserved: Collection[int] = (),
     Raises LabError if there is none.
     """
     size = PORTS_PER_SERVER * count + fronts
-    for first in range(FIRST_PORT, LAST_PORT - size + 2, BLOCK):
+    for first in range(FIRST_PORT, LAST_PORT - size + 2, BLOCK_PORTS):
         block = range(first, first + size)
         if any(port in reserved for port in block) or not all(map(is_free, block)):
             continue

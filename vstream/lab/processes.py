@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-_POLL = 0.01
+_POLL_SECONDS = 0.01
 _KILL_TIMEOUT = 10.0
 
 
@@ -87,4 +87,4 @@ async def _wait_until_gone(processes: Iterable[psutil.Process], timeout: float) 
         remaining = [process for process in remaining if is_alive(process)]
         if not remaining or time.monotonic() > deadline:
             return remaining
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)

@@ -20,7 +20,7 @@ from vstream.value_class import value_class
 
 READY_TIMEOUT = 60.0
 """Seconds until the servers of a lab must be ready, where nobody says otherwise."""
-_POLL = 0.1
+_POLL_SECONDS = 0.1
 
 
 class ReadinessStage(Enum):
@@ -228,7 +228,7 @@ async def wait_for_stage(
                 f"server `{name}`: {complaint}{more}",
                 hint="a busy machine needs a longer timeout; otherwise the log of that server says more",
             )
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _find_complaint(check: Callable[[Member], Awaitable[str | None]], member: Member) -> str | None:

@@ -25,7 +25,7 @@ from vstream.lab.status import find_recorded_lab, find_system_endpoint
 
 META_TIMEOUT = 60.0
 """Seconds for the meta group: if its leader was among the stopped servers, a new one takes 4 to 9."""
-_PAUSE = 0.25
+_PAUSE_SECONDS = 0.25
 
 
 class LabServerAdmin:
@@ -78,7 +78,7 @@ async def _remove_peer(admin: JetStreamAdmin, server: str, deadline: float) -> N
                 f"server `{server}` could not be removed from the meta group: {last.message}",
                 hint="`vstream apply` tries again",
             ) from last
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _forget_servers(directory: LabDirectory, remaining: LabRecord, servers: Collection[str]) -> None:

@@ -26,10 +26,10 @@ GRACE = 10.0
 _CHECK_TIMEOUT = 30.0
 _SPAWN_TIMEOUT = 5.0
 """Seconds that a spawned process has to become the server. It takes milliseconds."""
-_POLL = 0.01
-_QUOTED_LINES = 5
-_BLOCK = 65536
-_LINE = 512
+_POLL_SECONDS = 0.01
+_MAX_QUOTED_LINES = 5
+_BLOCK_BYTES = 65536
+_LINE_BYTES = 512
 """Bytes; most log lines are shorter."""
 
 
@@ -138,7 +138,7 @@ class NatsServer:
                 raise LabError(f"server `{self.name}` refused to reload: {refused[-1]}")
             if time.monotonic() > deadline:
                 raise NotReachableError(f"server `{self.name}` did not reload within {timeout:g} s")
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
 
     def log_mark(self) -> LogMark:
         """The present end of the logs."""
@@ -152,7 +152,7 @@ class NatsServer:
         """The last *count* lines of its log and its other output; the newer file comes last."""
         files = (path for path in (self.err_file, self.log_file) if path.exists())
         written = sorted(files, key=lambda path: path.stat().st_mtime_ns)
-        window = max(_BLOCK, count * _LINE)
+        window = max(_BLOCK_BYTES, count * _LINE_BYTES)
         lines = [line for path in written for line in _read_lines_from(path, max(0, _get_size(path) - window))[-count:]]
         return tuple(lines[-count:]) if count > 0 else ()
 
@@ -219,7 +219,7 @@ def start_servers(
 
 def _explain_death(server: NatsServer, log: Sequence[str]) -> LabError:
     kind = PortTakenError if any("address already in use" in line for line in log) else LabError
-    quoted = "\n".join(f"  {line}" for line in log[-_QUOTED_LINES:]) or "  (it wrote nothing)"
+    quoted = "\n".join(f"  {line}" for line in log[-_MAX_QUOTED_LINES:]) or "  (it wrote nothing)"
     return kind(
         f"server `{server.name}` died while it was starting; its last words:\n{quoted}",
         hint=f"its whole log is `{server.log_file}`",
@@ -235,7 +235,7 @@ async def stop_servers(directory: LabDirectory, servers: Iterable[str] | None = 
     """
     deadline = time.monotonic() + _SPAWN_TIMEOUT
     while server_records.may_be_spawning(directory) and time.monotonic() < deadline:
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
     running = server_records.scan_processes(directory)
     chosen = sorted({*running, *server_records.recorded_servers(directory)} if servers is None else servers)
     targets = [process for name in chosen for process in running.get(name, ())]

@@ -38,7 +38,7 @@ _Result = TypeVar("_Result")
 
 TLS_BY_DEFAULT = False
 """A lab of nine servers takes 20 to 33 % longer to start with it (7.1, 8.7, 11.6 s beside 5.9, 6.9, 8.7)."""
-_ATTEMPTS = 4
+_MAX_ATTEMPTS = 4
 _PORTS_TIMEOUT = 10.0
 _UNHEARD_IN = "2.10."
 """
@@ -90,11 +90,11 @@ async def start_all(start: Start) -> None:
     """Start all servers of a lab that is down."""
     _refuse_abandoned_data(start)
     await ProxyProcess(start.directory).stop()
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_MAX_ATTEMPTS):
         try:
             await _start_at_free_ports(start, attempt)
         except PortTakenError:
-            if attempt + 1 == _ATTEMPTS:
+            if attempt + 1 == _MAX_ATTEMPTS:
                 raise
         else:
             return

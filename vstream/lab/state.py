@@ -46,8 +46,8 @@ _FORMAT = 3
 _BEFORE_TRANSPORT = "is_encrypted"
 """A field of records of labs before they could speak TLS."""
 _LOCK_TIMEOUT = 1.0
-_LOCK_POLL = 0.02
-_PRIVATE = 0o700
+_LOCK_POLL_SECONDS = 0.02
+_PRIVATE_MODE = 0o700
 
 
 @value_class
@@ -125,7 +125,7 @@ class LabDirectory:
         try:
             for directory in (*above, self.conf, self.conf / "servers", self.run, self.links, self.log, self.data):
                 # The mode holds for the last part only, so each part is made by itself.
-                directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+                directory.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
         except OSError as error:
             raise LabError(
                 f"lab `{self.name}` cannot write its directory: {error}",
@@ -218,7 +218,7 @@ async def hold_lock(lock_file: Path, *, patience: float) -> AsyncIterator[bool]:
     lock = FileLock(lock_file, thread_local=False)
     deadline = time.monotonic() + patience
     while not (is_held := _is_acquired(lock, lock_file)) and time.monotonic() < deadline:
-        await asyncio.sleep(_LOCK_POLL)
+        await asyncio.sleep(_LOCK_POLL_SECONDS)
     try:
         yield is_held
     finally:

@@ -55,8 +55,8 @@ _OPTIONS: Final = re.compile(
 
 _TOP_OPTIONS: Final = ("mappings", "accounts", "authorization", "jetstream", "leafnodes", "permissions")
 """What a file without any other option may begin with."""
-_ALIKE: Final = 0.8
-_MOST_STRANGERS: Final = 5
+_CUTOFF: Final = 0.8
+_MAX_STRANGERS: Final = 5
 """How many unknown options a file may have in any case: they may all be misspelt."""
 
 
@@ -149,7 +149,7 @@ def is_server_json(data: Mapping[str, Json], *, is_named: bool) -> bool:
     folded = {key.lower() for key in data}
     strangers = len(folded - _NATS - _SHARED - _WEAK)
     if is_named:
-        return strangers <= _MOST_STRANGERS or strangers * 2 < len(folded)
+        return strangers <= _MAX_STRANGERS or strangers * 2 < len(folded)
     return not is_index and bool(folded & _NATS) and strangers * 2 < len(folded)
 
 
@@ -157,7 +157,7 @@ def nearest_option(key: str) -> str | None:
     """The option that a misspelt key at the top of a file was meant to be, if it is nearly one that stands there alone."""
     if key.lower() in _TOP_OPTIONS:
         return None
-    return next(iter(get_close_matches(key.lower(), _TOP_OPTIONS, n=1, cutoff=_ALIKE)), None)
+    return next(iter(get_close_matches(key.lower(), _TOP_OPTIONS, n=1, cutoff=_CUTOFF)), None)
 
 
 def looks_checkable(text: str) -> bool:

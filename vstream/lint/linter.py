@@ -19,7 +19,7 @@ from vstream.value_class import value_class
 if TYPE_CHECKING:
     from vstream.topology.model import ServerVersion, Topology
 
-_MOST_ROUNDS = 10
+_MAX_ROUNDS = 10
 
 
 @value_class
@@ -77,7 +77,7 @@ class Linter:
         before = checked.report.texts
         writable = {source.name for source in sources if _is_writable(source, before)}
         after: dict[str, str] = {}
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             changed = apply_fixes(checked.report.diagnostics, checked.report.texts, writable)
             if not changed:
                 break

@@ -17,7 +17,7 @@ from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow
 from vstream.topology.bundle import loaded_path, placeholder_for
 from vstream.value_class import value_class
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 @value_class
@@ -148,7 +148,7 @@ def _find_block(workspace: Workspace, account: str | None, server: ServerConf | 
     accounts = sorted({block.account for block in workspace.blocks if block.account} | without_rules.keys())
     if not blocks:
         raise _explain_no_rules(account, accounts, is_signed=is_signed)
-    spans = [block.key_span for block in blocks[:_MOST_NAMED]]
+    spans = [block.key_span for block in blocks[:_MAX_NAMED]]
     listed = ", ".join(f"{span.file}:{span.line}:{span.column}" for span in spans)
     several = accounts if account is None and len(accounts) > 1 else []
     hint = f"choose one with --account: {', '.join(several)}" if several else _list_servers(workspace, blocks)

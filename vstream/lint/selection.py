@@ -47,8 +47,8 @@ RETIRED: Final[Mapping[str, str]] = {
 _CODE: Final = re.compile(r"VS\d{0,3}")
 _FIXED: Final = re.compile(r"VS0(?!07|09)\d\d")
 """What says that a file cannot be read: without it, silence would mean nothing."""
-_BY_ALL: Final = 1
-_BY_GROUP: Final = 2
+_BY_ALL_RANK: Final = 1
+_BY_GROUP_RANK: Final = 2
 _WITHOUT_EXAMPLE: Final = (
     *(f"VS{number:03}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12)),
     *("VS201", "VS240", "VS301", "VS401", "VS402"),
@@ -172,9 +172,9 @@ def _specificity(code: str, selectors: Iterable[str]) -> int:
 def _closeness(code: str, selector: str) -> int:
     group = group_of(code)
     if selector == "ALL" or (selector == DEFAULT and group != POLICY):
-        return _BY_ALL
+        return _BY_ALL_RANK
     if selector == group:
-        return _BY_GROUP
+        return _BY_GROUP_RANK
     # The length of `VS3` says more than a group does.
     return len(selector) if selector.startswith("VS") and code.startswith(selector) else 0
 

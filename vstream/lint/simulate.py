@@ -16,7 +16,7 @@ from vstream.subjects.mapping_rules import CompiledMapping, Route
 from vstream.subjects.resolve import Candidate, Outcome, Resolution, publish_cost_us
 from vstream.value_class import value_class
 
-_ALL = 100
+_PERCENT = 100
 _Arrival = TypeVar("_Arrival", AccountArrival, LeafArrival)
 
 
@@ -34,7 +34,7 @@ def _merge_arrivals(arrivals: Iterable[tuple[Outcome, _Arrival]], *, is_ambiguou
         if is_ambiguous or arrival.percent is None or earlier is None:
             shares[place] = None
         else:
-            shares[place] = earlier + arrival.percent * outcome.probability_percent / _ALL
+            shares[place] = earlier + arrival.percent * outcome.probability_percent / _PERCENT
     return tuple(replace(place, percent=share) for place, share in shares.items())
 
 
@@ -227,7 +227,7 @@ def _list_shares(rule: CompiledMapping, routes: Sequence[Route]) -> Iterator[tup
     for route in routes:
         if route.weight:
             yield route.destination.subject if route.destination else rule.mapping.source, route.weight
-    gap = _ALL - sum(route.weight for route in routes)
+    gap = _PERCENT - sum(route.weight for route in routes)
     if gap:
         yield None, gap
 
@@ -243,7 +243,7 @@ def _list_link_rows(account: str, flow: AccountFlow, listeners: _Listeners) -> I
             kind=f"{link.kind.value} {'import' if is_import else 'export'}",
             source=link.source,
             destination=link.destination,
-            percent=_ALL,
+            percent=_PERCENT,
             account=link.exporter if is_import else link.importer,
             streams=listeners.find(_list_places(flow, receiver, link.destination, came_by=link)),
             span=link.span,
@@ -253,7 +253,7 @@ def _list_link_rows(account: str, flow: AccountFlow, listeners: _Listeners) -> I
             kind=f"{export.kind.value} export",
             source=export.subject,
             destination=export.subject,
-            percent=_ALL,
+            percent=_PERCENT,
             span=export.span,
         )
 

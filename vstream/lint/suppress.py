@@ -27,7 +27,7 @@ CODE: Final = "VS009"
 
 _MARK: Final = re.compile(r"vstream\s*:\s*ignore\b")
 _DIRECTIVE: Final = re.compile(r"\s*vstream\s*:\s*ignore(-file)?\s*\[([^\]]*)\]\s*(.*)", re.DOTALL)
-_LAST_LINE: Final = 1 << 40
+_MAX_LINE: Final = 1 << 40
 _IN_METADATA: Final = re.compile(r"\s*((?:VS\w{3}[\s,]*)+)(.*)", re.DOTALL)
 _CODE: Final = re.compile(r"VS[1-9]\d\d")
 _SYNTAX: Final = "VS0"
@@ -71,7 +71,7 @@ def collect(
             collected.append(_problem("this suppression has no code", comment.span, _EXAMPLE))
             continue
         codes = match[2].replace(",", " ").split()
-        lines_meant = (0, _LAST_LINE) if match[1] else (line, line)
+        lines_meant = (0, _MAX_LINE) if match[1] else (line, line)
         collected += _read_codes(codes, match[3], comment.span, lines_meant, all_codes)
     for stream in streams:
         text = stream.config.metadata.get(KEY)

@@ -13,7 +13,7 @@ from typing import Any
 from vstream.syntax.document import Json
 from vstream.topology.stream_config import MOVED_KEY
 
-_TWO_MINUTES = 120 * 10**9
+_TWO_MINUTES_NS = 120 * 10**9
 
 DEFAULTS: Mapping[str, Json] = {
     "allow_atomic": False,
@@ -60,7 +60,7 @@ _IDENTITY_FIELDS = ("name", "subjects", "sources", "mirror", "metadata")
 """Fields that say what a stream is called and takes: they differ from stream to stream."""
 _NOTED = ("_nats.", MOVED_KEY)
 """What metadata begins with that no topology says: that of servers themselves, and when a stream moved."""
-_MOST_KNOWN = 32
+_MAX_KNOWN = 32
 _LIMITS = frozenset({"max_bytes", "max_consumers", "max_msg_size", "max_msgs", "max_msgs_per_subject"})
 
 
@@ -97,7 +97,7 @@ def to_canonical_stream(fields: Mapping[str, Json]) -> dict[str, Json]:
     if not form.get("duplicate_window"):
         # Streams with sources or a mirror keep the 0: for them it turns deduplication off (2.14).
         plain = not form["sources"] and not form["mirror"]
-        form["duplicate_window"] = min(_TWO_MINUTES, form["max_age"] or _TWO_MINUTES) if plain else 0
+        form["duplicate_window"] = min(_TWO_MINUTES_NS, form["max_age"] or _TWO_MINUTES_NS) if plain else 0
     return form
 
 
@@ -124,7 +124,7 @@ class Likeness:
         if pair not in self._alike:
             if to_canonical_stream(desired) != to_canonical_stream(observed):
                 return False
-            self._alike = [pair, *self._alike[: _MOST_KNOWN - 1]]
+            self._alike = [pair, *self._alike[: _MAX_KNOWN - 1]]
         return True
 
 

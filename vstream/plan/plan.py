@@ -25,9 +25,9 @@ RULE = "mapping"
 """The kind of a key without a space."""
 ACCOUNT = "account"
 USERS = "users"
-_MANY = 0.3
+_MANY_SHARE = 0.3
 """The share of existing streams above which a plan touches many of them."""
-_ALWAYS_FEW = 10
+_ALWAYS_FEW_COUNT = 10
 """Where no more streams exist, it never does."""
 UNANSWERED = "it exists, but no server answered for it"
 """Why a stream or consumer is blocked of which it is not known whether it differs."""
@@ -430,7 +430,7 @@ class Plan:
     def touches_many(self) -> bool:
         """Whether it changes or deletes more than 30 % of the streams that exist, if those are more than ten."""
         touched = sum(isinstance(change, Update | Delete) for change in self.changes)
-        return self.owned_count > _ALWAYS_FEW and touched > self.owned_count * _MANY
+        return self.owned_count > _ALWAYS_FEW_COUNT and touched > self.owned_count * _MANY_SHARE
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -443,7 +443,7 @@ class Plan:
                 reason = "servers leave, and take along what is stored only there"
             demands.append(Demand(option=AllowOption.DESTRUCTIVE, reason=reason))
         if self.touches_many:
-            reason = f"more than {_MANY:.0%} of the streams that exist would change"
+            reason = f"more than {_MANY_SHARE:.0%} of the streams that exist would change"
             demands.append(Demand(option=AllowOption.MANY, reason=reason))
         return tuple(demands)
 

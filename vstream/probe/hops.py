@@ -24,7 +24,7 @@ EXPECTED_STREAM = "Nats-Expected-Stream"
 NO_STREAM = "__probe__"
 """A name that no stream has: a stream that gets a message for it refuses, and names itself."""
 
-_LOOKS = 3
+_MAX_LOOKS = 3
 _PERMISSIONS = "may this user publish there? servers do not answer a publish that they refuse"
 _CREATE = "`vstream plan` shows what is missing, `vstream apply` creates it"
 _CORRECT = "`vstream plan` shows what is different, `vstream apply` corrects it"
@@ -171,7 +171,7 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
     """
     subject = f"$JS.API.DIRECT.GET.{target.stream.name}"
     try:
-        for _ in range(_LOOKS):
+        for _ in range(_MAX_LOOKS):
             message, elapsed_ms = await target.measure(
                 lambda timeout: direct.get_next(
                     target.connection, target.stream.name, direct.ANY_SUBJECT, 1, timeout=timeout

@@ -30,18 +30,18 @@ EARLIEST = 1
 """When rendered tokens were issued: before all that are pushed, so that a server which starts again keeps what it has."""
 WITH_TOKEN = "whoever has a token"
 """Who may import what is exported."""
-_UNLIMITED = -1
-_EVERYTHING = {"subs": _UNLIMITED, "data": _UNLIMITED, "payload": _UNLIMITED}
+_NO_LIMIT = -1
+_EVERYTHING = {"subs": _NO_LIMIT, "data": _NO_LIMIT, "payload": _NO_LIMIT}
 _LIMITS: dict[str, Json] = {
     **_EVERYTHING,
-    "imports": _UNLIMITED,
-    "exports": _UNLIMITED,
+    "imports": _NO_LIMIT,
+    "exports": _NO_LIMIT,
     "wildcards": True,
     "disallow_bearer": True,
-    "conn": _UNLIMITED,
-    "leaf": _UNLIMITED,
+    "conn": _NO_LIMIT,
+    "leaf": _NO_LIMIT,
 }
-_JETSTREAM: dict[str, Json] = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), _UNLIMITED)
+_JETSTREAM: dict[str, Json] = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), _NO_LIMIT)
 _WHOLE_API = f"{API}.>"
 _MANAGED: dict[str, str | None] = {**dict.fromkeys(MANAGED), PULLS: PULL_THRESHOLD, GETS: GET_THRESHOLD}
 """What vstream asks of a hidden account, and how long answers may take where there are several."""

@@ -14,10 +14,10 @@ from vstream.syntax.document import Json
 from vstream.topology.signing import user_key
 
 _HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
-_SIGNATURE = 64
+_SIGNATURE_BYTES = 64
 _PREFIXES = {"operator": 14 << 3, "signer": 14 << 3}
-_USER_PREFIX = 20 << 3
-_ACCOUNT_PREFIX = 0
+_USER_PREFIX_BYTE = 20 << 3
+_ACCOUNT_PREFIX_BYTE = 0
 
 
 def encode(claims: Mapping[str, Json], issuer: str, signature: Callable[[bytes], bytes]) -> str:
@@ -45,13 +45,13 @@ class Unsigned:
 
     def public_key(self, name: str) -> str:
         """As Signer: made from *name* alone, and of the right form, though nobody has the key to it."""
-        prefix = _USER_PREFIX if name.startswith(user_key("")) else _PREFIXES.get(name, _ACCOUNT_PREFIX)
+        prefix = _USER_PREFIX_BYTE if name.startswith(user_key("")) else _PREFIXES.get(name, _ACCOUNT_PREFIX_BYTE)
         key = bytes([prefix]) + hashlib.sha256(f"no key: {name}".encode()).digest()
         return _encode_base32(key + binascii.crc_hqx(key, 0).to_bytes(2, "little"))
 
     def sign(self, claims: dict[str, Json], name: str) -> str:
         """As Signer, with a signature of zeros."""
-        return encode(claims, self.public_key(name), lambda _: bytes(_SIGNATURE))
+        return encode(claims, self.public_key(name), lambda _: bytes(_SIGNATURE_BYTES))
 
 
 def _encode_json(value: Mapping[str, Json]) -> bytes:

@@ -35,11 +35,11 @@ from vstream.topology.signing import Signer, account_key
 from vstream.topology.stream_config import StreamConfig
 from vstream.value_class import value_class
 
-_MOST_TEXT = 64 * 1024 * 1024
+_MAX_TEXT_BYTES = 64 * 1024 * 1024
 """Longest file that a template may write: the next step reads it."""
-_MOST_PUSHED = 1_048_576
+_MAX_PUSHED_BYTES = 1_048_576
 """Largest message that servers accept, in bytes, unless their `max_payload` says otherwise."""
-_MOST_SERVERS = 100
+_MAX_SERVERS = 100
 """Whose files are all rendered to be checked."""
 
 
@@ -92,7 +92,7 @@ def render_sample(topology: Topology, templates: Path | None = None) -> bundle.B
     differ in names, addresses and tags. If that are still many, so do those of regions that are set up alike.
     """
     addresses = server_view.default_addresses(topology)
-    if len(addresses) <= _MOST_SERVERS:
+    if len(addresses) <= _MAX_SERVERS:
         return render_bundle(topology, templates=templates)
 
     def describe(address: ServerAddress) -> Hashable:
@@ -100,7 +100,7 @@ def render_sample(topology: Topology, templates: Path | None = None) -> bundle.B
         return region.jetstream, region.gateway, address.is_stretch, address.is_hub, address.server.host is None
 
     listed = _take_two(addresses, lambda address: address.cluster_name)
-    written = listed if len(listed) <= _MOST_SERVERS else _take_two(listed, describe)
+    written = listed if len(listed) <= _MAX_SERVERS else _take_two(listed, describe)
     return replace(render_bundle(topology, addresses=listed, written=written, templates=templates), servers=addresses)
 
 
@@ -201,8 +201,8 @@ class _Renderer:
         with limit_template() if self._is_foreign else nullcontext():
             text = self._env.get_template(template).render(view)
             text.encode()  # A lone surrogate could not be written to a file.
-        if len(text) > _MOST_TEXT:
-            raise ValueError(f"it writes more than {_MOST_TEXT:,} characters")
+        if len(text) > _MAX_TEXT_BYTES:
+            raise ValueError(f"it writes more than {_MAX_TEXT_BYTES:,} characters")
         return text
 
     def _render_text(self, code: str, template: str, view: dict[str, Any]) -> str | None:
@@ -392,13 +392,13 @@ class _Renderer:
 
     def _check_tokens(self, accounts: Sequence[dict[str, str]]) -> None:
         for account in accounts:
-            if len(account["token"]) > _MOST_PUSHED:
+            if len(account["token"]) > _MAX_PUSHED_BYTES:
                 self.diagnostics.append(
                     Finding(
                         code="VS160",
                         severity=Severity.ERROR,
                         message=f"the token of account `{account['name']}` has {len(account['token']):,} bytes, and it is pushed in "
-                        f"one message: servers take up to {_MOST_PUSHED:,}",
+                        f"one message: servers take up to {_MAX_PUSHED_BYTES:,}",
                         hint="put streams below common `roots`, where the profile has them: all below one root cost as much "
                         "as one stream; accounts in configuration files (`mode: passwords`, `nkeys`, `certificates`) have no such limit",
                     )

@@ -25,7 +25,7 @@ _CATALOG: Mapping[str, Json] = {
     "allow_direct": True,
     "description": "holds nothing: clients find the stream of this name by its subjects",
 }
-_NS = 1_000_000_000
+_SECOND_NS = 1_000_000_000
 _EXPECTED = {
     "subjects": (str, "`subjects`, a list of texts"),
     "sources": (dict, "`sources`, a list of objects"),
@@ -168,7 +168,7 @@ def _make_check_metadata(topology: Topology, stream: VirtualStream, part: Physic
     expected = {"enabled": "true", "peer-expect": str(part.settings.fields["num_replicas"])}
     takes = choose_template(stream, part.role).input_field
     if takes != "subjects":
-        expected.update({"lag-critical": str(checks.lag), "seen-critical": f"{checks.silence / _NS:g}s"})
+        expected.update({"lag-critical": str(checks.lag), "seen-critical": f"{checks.silence / _SECOND_NS:g}s"})
     if takes == "sources":
         number = str(len(sources_of(topology, stream, part)))
         expected.update({"min-sources": number, "max-sources": number})

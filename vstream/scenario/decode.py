@@ -21,14 +21,14 @@ from vstream.syntax.yaml import Path, SourceMap
 from vstream.topology import naming
 from vstream.topology.model import Topology, VirtualStream
 
-_SECOND = 10**9
-_RATE = 50.0
-_SIZE = (128, 128)
-_KEYS = 50
-_TIMEOUT = 2 * _SECOND
-_GIVE_UP = 60 * _SECOND
-_READ_RATE = 10.0
-_WITHIN = 60 * _SECOND
+_SECOND_NS = 10**9
+_DEFAULT_RATE = 50.0
+_DEFAULT_SIZE_BYTES = (128, 128)
+_DEFAULT_KEY_COUNT = 50
+_DEFAULT_TIMEOUT_NS = 2 * _SECOND_NS
+_GIVE_UP_NS = 60 * _SECOND_NS
+_DEFAULT_READ_RATE = 10.0
+_WITHIN_NS = 60 * _SECOND_NS
 
 T = TypeVar("T")
 
@@ -108,12 +108,12 @@ def _decode_publishers(
         stream=stream.name,
         subject=written.subject or model.default_subject(stream.subjects[0]),
         regions=_decode_regions(written.regions, stream, topology),
-        rate=_first_given(written.rate, workload.rate, _RATE),
-        size=_first_given(written.size, workload.size, _SIZE),
-        keys=_first_given(written.keys, workload.keys, _KEYS),
+        rate=_first_given(written.rate, workload.rate, _DEFAULT_RATE),
+        size=_first_given(written.size, workload.size, _DEFAULT_SIZE_BYTES),
+        keys=_first_given(written.keys, workload.keys, _DEFAULT_KEY_COUNT),
         retry=model.Retry(_first_given(written.retry, workload.retry, "none")),
-        timeout=_first_given(written.timeout, workload.timeout, _TIMEOUT),
-        give_up=_first_given(written.give_up, workload.give_up, _GIVE_UP),
+        timeout=_first_given(written.timeout, workload.timeout, _DEFAULT_TIMEOUT_NS),
+        give_up=_first_given(written.give_up, workload.give_up, _GIVE_UP_NS),
         span=span,
     )
 
@@ -129,8 +129,8 @@ def _decode_readers(written: ReadersDocument, stream: VirtualStream, topology: T
         stream=stream.name,
         kind=model.ReaderKind(written.by),
         regions=_decode_regions(written.regions, stream, topology),
-        rate=written.rate or _READ_RATE,
-        timeout=written.timeout or _TIMEOUT,
+        rate=written.rate or _DEFAULT_READ_RATE,
+        timeout=written.timeout or _DEFAULT_TIMEOUT_NS,
         span=span,
     )
 
@@ -173,7 +173,7 @@ def _decode_action(step: StepDocument, name: str, fault_id: str, topology: Topol
         case "resync":
             action = model.Resync()
         case "converge":
-            action = model.Converge(within=_WITHIN if value is None else value)
+            action = model.Converge(within=_WITHIN_NS if value is None else value)
         case "try_":
             action = model.Try(regions=value or tuple(region.name for region in topology.regions))
         case "run":

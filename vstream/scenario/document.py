@@ -307,13 +307,13 @@ def _without_null(schema: dict[str, Any]) -> None:
 
 
 STARTER: Final = "`vstream scenario show walkthrough` prints one"
-_STEP = 3
+_STEP_PATH_LENGTH = 3
 _LISTS: Final = (("steps",), ("topology",))
 
 
 def _is_needed(path: Path) -> bool:
     """What expectations and `heal` name hangs on `as`, and everything on the steps and the topology."""
-    return path in _LISTS or (path[0] == "steps" and len(path) == _STEP and path[-1] == "as")
+    return path in _LISTS or (path[0] == "steps" and len(path) == _STEP_PATH_LENGTH and path[-1] == "as")
 
 
 LANGUAGE: Final = Language(

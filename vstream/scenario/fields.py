@@ -36,10 +36,10 @@ _COMMAND = re.compile(
     f"(failover|failback|drain) {_REGION}|(drain) {_REGION} (--undo)|(failover) {_REGION} (--also) {_REGION}|repair meta"
 )
 _TIME = f"^{units.TIME_PATTERN}$"
-_MOST_RATE = 100_000
-_MOST_SIZE = 2**20 - 2**12
+_MAX_RATE = 100_000
+_MAX_SIZE_BYTES = 2**20 - 2**12
 """Bytes of a message: servers take 1 MiB with its headers, unless `max_payload` says otherwise."""
-_MOST_KEYS = 1_000_000
+_MAX_KEYS = 1_000_000
 
 
 def _refuse(message: str, hint: str | None = None, index: str | int | None = None, **context: Any) -> NoReturn:
@@ -82,8 +82,8 @@ def _parse_rate(value: object) -> float:
         hint = f"`{value}/s`?" if is_number(value) else None
         _refuse(f"{quote_value(value)} is not a valid rate: write it like `100/s` or `30/m`", hint)
     rate = float(match[1]) / (60 if match[2] == "m" else 1)
-    if not 0 < rate <= _MOST_RATE:
-        _refuse(f"a rate is above 0 and at most {_MOST_RATE:,}/s")
+    if not 0 < rate <= _MAX_RATE:
+        _refuse(f"a rate is above 0 and at most {_MAX_RATE:,}/s")
     return rate
 
 
@@ -94,7 +94,7 @@ def _parse_message_size(value: object) -> int:
         size = units.parse_size(str(value))
     except ValueError as error:
         _refuse(str(error).replace(f", `10GB` or `{units.UNLIMITED}`", " or `1KiB`").replace("512MiB", "64B"))
-    if not 0 < size <= _MOST_SIZE:
+    if not 0 < size <= _MAX_SIZE_BYTES:
         _refuse("a message has 1B to 1020KiB: servers take 1MiB, headers included")
     return size
 
@@ -111,8 +111,8 @@ def _parse_sizes(value: object) -> tuple[int, int]:
 
 
 def _parse_keys(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_KEYS:
-        _refuse(f"a number of keys is a whole number from 1 to {_MOST_KEYS:,}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MAX_KEYS:
+        _refuse(f"a number of keys is a whole number from 1 to {_MAX_KEYS:,}")
     return value
 
 
@@ -376,7 +376,7 @@ MaybeLasting = Annotated[
 Rate = Annotated[float, *_annotate(_parse_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})]
 Sizes = Annotated[tuple[int, int], *_annotate(_parse_sizes, _AMOUNT)]
 Edition = Annotated[int, *_annotate(_parse_edition, {"const": 1})]
-Keys = Annotated[int, *_annotate(_parse_keys, {"type": "integer", "minimum": 1, "maximum": _MOST_KEYS})]
+Keys = Annotated[int, *_annotate(_parse_keys, {"type": "integer", "minimum": 1, "maximum": _MAX_KEYS})]
 Seed = Annotated[int, *_annotate(_parse_seed, {"type": "integer", "minimum": 0, "maximum": units.MAX_INT64})]
 ServerVersion = Annotated[str, *_annotate(_parse_version, {"type": "string", "pattern": f"^{_VERSION.pattern}$"})]
 Versions = Annotated[

@@ -24,8 +24,8 @@ from vstream.topology.units import parse_duration, spell_nanoseconds
 ScenarioData = dict[str, Any]
 """A scenario as its file has it."""
 
-_MS: Final = 10**6
-_MOST_OPEN = 3
+_MS_NS: Final = 10**6
+_MAX_OPEN = 3
 _QUORUM_SERVERS = 3
 """With at least so many servers, another meta leader can be elected after a kill."""
 _UNKNOWN = "?"
@@ -100,7 +100,7 @@ class _ScenarioComposer:
         }
 
     def _wait(self, least: int, most: int) -> None:
-        time = self._chance.randrange(least, most, 100) * _MS
+        time = self._chance.randrange(least, most, 100) * _MS_NS
         if self._steps and "wait" in self._steps[-1]:
             # Nothing could be done in between.
             time += parse_duration(self._steps.pop()["wait"])
@@ -111,7 +111,7 @@ class _ScenarioComposer:
 
     def _open_or_heal_fault(self) -> None:
         """Open a fault, or heal one."""
-        if self._open and (len(self._open) >= _MOST_OPEN or self._draw_chance(0.35)):
+        if self._open and (len(self._open) >= _MAX_OPEN or self._draw_chance(0.35)):
             # Servers that come back are healthy when they have all links, but for those that are cut both ways.
             first = [fault for fault in self._open if fault.is_one_way]
             healed = self._chance.choice(first or self._open)

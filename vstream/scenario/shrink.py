@@ -17,10 +17,10 @@ from vstream.topology.units import parse_duration, spell_nanoseconds
 
 Fails = Callable[[ScenarioData], Awaitable[bool]]
 
-_SHORTEST: Final = 500 * 10**6
-_LOWEST_RATE: Final = 10
+_MIN_TIME_NS: Final = 500 * 10**6
+_MIN_RATE: Final = 10
 _ACTIONS: Final = {yaml_key(name): action for name, action in ACTIONS.items()}
-_BESIDE: Final = {yaml_key(name) for name in (*COMMON, *OPTIONS)}
+_COMMON_KEYS: Final = {yaml_key(name) for name in (*COMMON, *OPTIONS)}
 
 
 async def shrink(
@@ -129,7 +129,7 @@ def _as_list(value: Any) -> list[str]:
 
 def name_action(step: ScenarioData) -> str:
     """The word that says what *step* does."""
-    return next(key for key in step if key not in _BESIDE)
+    return next(key for key in step if key not in _COMMON_KEYS)
 
 
 def list_smaller(data: ScenarioData) -> Iterator[ScenarioData]:
@@ -140,13 +140,13 @@ def list_smaller(data: ScenarioData) -> Iterator[ScenarioData]:
         if workload.get(key, simple) != simple:
             yield _with_value(data, ("workload", key), simple)
     rate = _parse_rate(workload.get("rate"))
-    if rate is not None and rate > _LOWEST_RATE:
-        yield _with_value(data, ("workload", "rate"), f"{max(rate // 2, _LOWEST_RATE)}/s")
+    if rate is not None and rate > _MIN_RATE:
+        yield _with_value(data, ("workload", "rate"), f"{max(rate // 2, _MIN_RATE)}/s")
     for index, step in enumerate(data["steps"]):
         for key in ("wait", "for"):
             time = parse_duration(step[key]) if key in step else 0
-            if time > _SHORTEST:
-                half = max(time // 2 // 10**8 * 10**8, _SHORTEST)
+            if time > _MIN_TIME_NS:
+                half = max(time // 2 // 10**8 * 10**8, _MIN_TIME_NS)
                 yield _with_value(data, ("steps", index, key), spell_nanoseconds(half))
 
 

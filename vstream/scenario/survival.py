@@ -25,14 +25,15 @@ _SETTLE: Final = 12
 _SETTLE_COPIES: Final = 60
 """Seconds in which a copy asks a stream again that has another leader since."""
 _SETTLE_AT_ONCE: Final = 1
-_STEADY: Final = 6
-_POWER: Final = 8
+"""The same where neither happens."""
+_STEADY_SECONDS: Final = 6
+_POWER_SECONDS: Final = 8
 """Seconds of load before the power goes."""
-_LOSE: Final = 3
+_LOSE_SECONDS: Final = 3
 AGAIN: Final = "-again"
 """Suffix of the name of an operation's second try."""
-_BACK: Final = 240
-_WORKS: Final = ">= 95%"
+_BACK_SECONDS: Final = 240
+_WORKS_BOUND: Final = ">= 95%"
 """Not all: on a busy machine one in a hundred is late."""
 
 
@@ -140,11 +141,11 @@ class _SurvivalComposer:
             {"wait": "2s"},
             {**_choose_fault(incident), "as": name},
             {"wait": f"{self._recovery_seconds(incident, cells)}s"},
-            {"wait": f"{_STEADY}s", "as": steady},
+            {"wait": f"{_STEADY_SECONDS}s", "as": steady},
             *(_try_twice(regions, tried) if regions and tries_consumers else []),
             {"heal": name},
             {"resync": None},
-            {"converge": f"{_BACK}s", "as": f"{name}-back"},
+            {"converge": f"{_BACK_SECONDS}s", "as": f"{name}-back"},
         ]
         for cell in cells:
             for region, ruling in self._rulings(cell, incident):
@@ -166,7 +167,7 @@ class _SurvivalComposer:
         if cell.ability is Ability.ORDER:
             self._expect_order(cell, holds=can)
             return
-        share = {region: _WORKS if can else "== 0%"}
+        share = {region: _WORKS_BOUND if can else "== 0%"}
         visible = {f"{region} -> {region}": ">= 1" if can else 0}
         works = {region: {ClientOperation.CREATE_CONSUMER.value: can}}
         expectations: dict[Ability, tuple[Measure, str, Mapping[str, Any]]] = {
@@ -197,11 +198,11 @@ class _SurvivalComposer:
         steady, tried = f"{name}-steady", f"{name}-tried"
         regions = list(incident.clients)
         self._steps += [
-            {"wait": f"{_POWER}s"},
-            {"power-loss": list(incident.regions), "lose": f"{_LOSE}s", "as": name},
+            {"wait": f"{_POWER_SECONDS}s"},
+            {"power-loss": list(incident.regions), "lose": f"{_LOSE_SECONDS}s", "as": name},
             {"resync": None},
             {"wait": f"{_SETTLE}s"},
-            {"wait": f"{_STEADY}s", "as": steady},
+            {"wait": f"{_STEADY_SECONDS}s", "as": steady},
             *_try_twice(regions, tried),
         ]
         keeping = set()

@@ -15,7 +15,7 @@ from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
-POLL = 0.05
+POLL_SECONDS = 0.05
 REQUEST_TIMEOUT = 2.0
 """Seconds for one request: a stream without a leader does not answer at all."""
 
@@ -114,7 +114,7 @@ async def wait_for_successor(find: Callable[[], Awaitable[str | None]], old: str
             return leader, elapsed
         if elapsed > ELECTION_TIMEOUT:
             return None, elapsed
-        await asyncio.sleep(POLL)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def confirm_successor(group: str, find: Callable[[], Awaitable[str | None]], old: str) -> str:

@@ -22,10 +22,10 @@ from vstream.servers.find_servers import Servers
 from vstream.servers.target_servers import TargetServers, make_changing_target
 from vstream.topology.model import Topology
 
-PERIOD = 70.0
+PERIOD_SECONDS = 70.0
 """Seconds after which a server that nobody can ask has recorded what it holds: servers do that once a minute."""
-_AGAIN = 1.0
-_ATTEMPTS = 3
+_PAUSE_SECONDS = 1.0
+_MAX_ATTEMPTS = 3
 """How often, and after how many seconds again, a server is made leader of the meta group."""
 
 
@@ -51,7 +51,7 @@ class PlacementRecorder:
         if late:
             await self._lead_from(self._target, late[0], is_leader=logs[late[0]].is_leader)
             return f"{', '.join(late)} {'has' if len(late) == 1 else 'have'} not recorded that `{stream}` is there"
-        left = self._since.setdefault(stream, time.monotonic()) + PERIOD - time.monotonic()
+        left = self._since.setdefault(stream, time.monotonic()) + PERIOD_SECONDS - time.monotonic()
         silent = [server for server in servers if server not in logs]
         if silent and left > 0:
             wait = f"servers record it once a minute: {format_count(int(left) + 1, 'second')} to go"
@@ -75,9 +75,9 @@ class PlacementRecorder:
     async def _lead_from(self, target: TargetServers, server: str, *, is_leader: bool) -> None:
         """Let *server* lead the meta group. Where that cannot be asked, it records the stream within a minute all the same."""
         tried, now = self._attempts.get(server, 0), time.monotonic()
-        if target.system is None or target.hubs or tried == _ATTEMPTS or now < self._next:
+        if target.system is None or target.hubs or tried == _MAX_ATTEMPTS or now < self._next:
             return
-        self._next = now + _AGAIN
+        self._next = now + _PAUSE_SECONDS
         with suppress(VstreamError):
             async with target.connect_to_system() as system:
                 if is_leader:  # whoever leads already must let another lead first

@@ -34,7 +34,7 @@ from vstream.value_class import value_class
 
 GLOBAL_ACCOUNT = "$G"
 """The account of a configuration without accounts."""
-_ALL = 100
+_PERCENT = 100
 
 
 class ImportKind(Enum):
@@ -167,7 +167,7 @@ class AccountFlow:
 
     def arrivals(self, account: str, subject: str, cluster: str | None = None) -> Iterator[AccountArrival]:
         """Who else sees what has the literal *subject* in *account*, after its mappings, on a server of *cluster*."""
-        yield from self._follow(AccountArrival(account=account, subject=subject, percent=_ALL, links=()), cluster)
+        yield from self._follow(AccountArrival(account=account, subject=subject, percent=_PERCENT, links=()), cluster)
 
     def can_leave(self, account: str, subject: str) -> bool:
         """Whether an import may take some of *subject*, which may have wildcards, out of *account*."""

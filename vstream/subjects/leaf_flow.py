@@ -22,7 +22,7 @@ from vstream.value_class import value_class
 
 JETSTREAM_SUBJECTS: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
 """What no leaf connection lets pass, but one of the system account: another domain is asked at `$JS.<domain>.API`."""
-_ALL = 100
+_PERCENT = 100
 
 
 @value_class
@@ -98,7 +98,7 @@ class LeafArrival:
 def cross_leaves(links: Iterable[LeafLink], origin: LeafSide, subject: str) -> Iterator[LeafArrival]:
     """Who sees what has the literal *subject* at *origin*, after its mappings, beyond leaf node connections."""
     yield from _follow(
-        tuple(links), LeafArrival(side=origin, account=origin.account, subject=subject, percent=_ALL, links=())
+        tuple(links), LeafArrival(side=origin, account=origin.account, subject=subject, percent=_PERCENT, links=())
     )
 
 
@@ -127,7 +127,7 @@ def _cross(
         yield arrival
         for brought in far.flow.arrivals(far.account, subject, far.cluster):
             is_known = share is not None and brought.percent is not None
-            percent = (share or 0) * (brought.percent or 0) / _ALL if is_known else None
+            percent = (share or 0) * (brought.percent or 0) / _PERCENT if is_known else None
             yield LeafArrival(
                 side=far,
                 account=brought.account,

@@ -19,12 +19,12 @@ from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.transform import SubjectTransform, numbered_wildcards, parse_mapping_transform
 from vstream.value_class import value_class
 
-_ALL = 100
+_PERCENT = 100
 _ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _ESCAPES |= {'"': '\\"', "\\": "\\\\"}
-_LAST_ASCII_CONTROL = 0x7F
+_MAX_ASCII_CONTROL = 0x7F
 _RAW_BYTES = range(0xDC80, 0xDD00)
-_BMP = 0xFFFF
+_MAX_BMP = 0xFFFF
 
 
 class MappingErrorKind(Enum):
@@ -130,13 +130,13 @@ def _quote_char(character: str) -> str:
         return character
     if code in _RAW_BYTES:
         return f"\\x{code - _RAW_BYTES.start + 0x80:02x}"
-    if code <= _LAST_ASCII_CONTROL:
+    if code <= _MAX_ASCII_CONTROL:
         return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= _BMP else f"\\U{code:08x}"
+    return f"\\u{code:04x}" if code <= _MAX_BMP else f"\\U{code:08x}"
 
 
 def _is_weight(weight: int) -> bool:
-    return 0 <= weight <= _ALL
+    return 0 <= weight <= _PERCENT
 
 
 def _make_error(
@@ -178,7 +178,7 @@ def _list_set_errors(
         seen.add(subject)
         before = totals[cluster]
         totals[cluster] += destination.weight
-        if before <= _ALL < totals[cluster]:
+        if before <= _PERCENT < totals[cluster]:
             where = f"cluster `{cluster}`" if cluster else "no cluster in particular"
             message = f"the weights for {where} add up to more than 100"
             wording = "total weight needs to be <= 100"
@@ -218,7 +218,7 @@ def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator
     if any(route.destination and route.destination.subject == source for route in all_routes):
         return
     for cluster_routes in routes.values():
-        remainder = _ALL - sum(route.weight for route in cluster_routes)
+        remainder = _PERCENT - sum(route.weight for route in cluster_routes)
         if not remainder:
             continue
         identity = _make_identity_transform(source)

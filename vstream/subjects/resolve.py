@@ -25,7 +25,7 @@ from vstream.value_class import value_class
 
 _MEASURED_COST_US = ((20, 1.55), (200, 13.0), (2_000, 105.0), (20_000, 2_429.0), (42_000, 9_346.0))
 _COST_WITHOUT_RULES_US = 0.21
-_ALL = 100
+_PERCENT = 100
 
 
 class OutcomeKind(Enum):
@@ -116,7 +116,8 @@ class Resolution:
         is_exact = percent is not None and not self.is_ambiguous
         for outcome in self.outcomes:
             if not outcome.kind.is_lost:
-                yield outcome.subject, (percent or 0) * outcome.probability_percent / _ALL if is_exact else None
+                share = (percent or 0) * outcome.probability_percent / _PERCENT if is_exact else None
+                yield outcome.subject, share
 
 
 class MappingTable:
@@ -171,7 +172,7 @@ class MappingTable:
             candidates.extend(self._list_candidates(self._compiled[number], subject, cluster or ""))
         if not candidates:
             unmapped = Outcome(
-                probability_percent=_ALL, kind=OutcomeKind.IDENTITY, expansion=Expansion(subject=subject)
+                probability_percent=_PERCENT, kind=OutcomeKind.IDENTITY, expansion=Expansion(subject=subject)
             )
             candidates.append(Candidate(mapping=None, outcomes=(unmapped,)))
         return Resolution(subject=subject, cluster=cluster, candidates=tuple(candidates))
@@ -239,7 +240,7 @@ def _is_partition(route: Route) -> bool:
 def _find_outcomes(routes: Sequence[Route], subject: str, tokens: Sequence[str]) -> tuple[Outcome, ...]:
     """The outcomes of one rule at one cluster. The server draws 0…99 and takes the first cumulated weight above it."""
     outcomes = [_make_outcome(route, subject, tokens) for route in routes if route.weight]
-    gap = _ALL - sum(route.weight for route in routes)
+    gap = _PERCENT - sum(route.weight for route in routes)
     if gap:
         nothing = Expansion(subject="")
         outcomes.append(Outcome(probability_percent=gap, kind=OutcomeKind.DROPPED, expansion=nothing))

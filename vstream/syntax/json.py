@@ -33,10 +33,10 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*+)((?:\.[0-9]++)?(?:[eE][+-]?[0-
 _WORD: Final = re.compile(r"true|false|null")
 _WORDS: Final[dict[str, Json]] = {"true": True, "false": False, "null": None}
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_LONGEST_NUMBER: Final = 40
+_MAX_NUMBER_LENGTH: Final = 40
 _SAFE_DIGITS: Final = 18
 """Of numbers that fit into 64 bits, whatever their digits are."""
-_CONTROL: Final = 0x20
+_CONTROL_LIMIT: Final = 0x20
 
 
 def parse(text: str, file: str) -> Document:
@@ -197,7 +197,7 @@ class _JsonReader:
         text = match[0]
         if match[1]:
             return float(text)
-        if len(text) <= _LONGEST_NUMBER and -(2**63) <= (number := int(text)) < 2**64:
+        if len(text) <= _MAX_NUMBER_LENGTH and -(2**63) <= (number := int(text)) < 2**64:
             return number
         message = f"the number {quote_value(text)} does not fit into 64 bits"
         hint = "use a smaller one, or quotes if it is text"
@@ -211,7 +211,7 @@ class _JsonReader:
         character = self._text[end : end + 1]
         if character == "\\":
             return self._stop(end, "this escape does not exist in JSON", "write `\\\\` for a backslash")
-        if character and ord(character) < _CONTROL and character not in "\r\n":
+        if character and ord(character) < _CONTROL_LIMIT and character not in "\r\n":
             return self._stop(end, f"the control character U+{ord(character):04X} in a string", "write it as an escape")
         return self._stop(pos, "the string is not closed", 'close it with `"` on the same line')
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=BaseModel)
 
-MOST_FINDINGS = 200
+MAX_FINDINGS = 200
 """Errors that are listed: a file with more is another kind of file."""
 
 Wording = Callable[["Path", "ErrorDetails"], tuple[str, str | None]]
@@ -60,14 +60,14 @@ def validate(document: Document, language: Language[M]) -> tuple[M | None, tuple
         return language.model.model_validate(document.data), ()
     except ValidationError as error:
         errors = error.errors(include_url=False)
-    findings = [_make_diagnostic(document, language, details) for details in errors[:MOST_FINDINGS]]
-    if len(errors) > MOST_FINDINGS:
+    findings = [_make_diagnostic(document, language, details) for details in errors[:MAX_FINDINGS]]
+    if len(errors) > MAX_FINDINGS:
         whole = document.source.value_span(())
         findings.append(
             Finding(
                 code="VS005",
                 severity=Severity.ERROR,
-                message=f"{len(errors) - MOST_FINDINGS:,} more errors are not listed",
+                message=f"{len(errors) - MAX_FINDINGS:,} more errors are not listed",
                 where=Span.point(document.source.file, whole.end_line, whole.end_column),
                 hint=f"is this a {language.noun}?",
             )
@@ -84,7 +84,7 @@ def readable_part(document: Document, language: Language[M]) -> tuple[M, tuple[P
     """
     data = deepcopy(document.data)
     removed: list[Path] = []
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         try:
             return language.model.model_validate(data), tuple(removed)
         except ValidationError as error:
@@ -97,7 +97,7 @@ def readable_part(document: Document, language: Language[M]) -> tuple[M, tuple[P
     return None
 
 
-_ROUNDS = 3
+_MAX_ROUNDS = 3
 """Taking out a value can leave its map without something that it needs, twice at most."""
 
 

@@ -21,16 +21,17 @@ from vstream.topology.document import (
     TopologyDocument,
     TransportDocument,
 )
-from vstream.topology.fields import SMALLEST_AGE
+from vstream.topology.fields import MIN_AGE_NS
 from vstream.topology.profiles import PROFILES
 
-_TWO_MINUTES = 120 * 10**9
-_HALF_A_MINUTE = 30 * 10**9
-_MANY_PENDING = 1_000
+_TWO_MINUTES_NS = 120 * 10**9
+_HALF_A_MINUTE_NS = 30 * 10**9
+_MAX_PENDING = 1_000
 """What servers fill in, unless a stream or an account says otherwise (server/consumer.go, setConsumerConfigDefaults)."""
 _SURVIVES_ONE = 3
 """Replicas: the fewest of which one can be lost without stopping."""
 _SURVIVES_TWO = 5
+"""The same for two."""
 
 _API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
 _SharedSettings = dict[tuple[model.Role, str, tuple[str, ...], str], model.StreamSettings]
@@ -314,8 +315,8 @@ def _decode_consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, 
         "num_replicas": consumer.replicas or 0,  # as many as the stream has
     }
     if consumer.ack_policy != "none":
-        fields["ack_wait"] = consumer.backoff[0] if consumer.backoff else consumer.ack_wait or _HALF_A_MINUTE
-        fields["max_ack_pending"] = consumer.max_ack_pending or _MANY_PENDING
+        fields["ack_wait"] = consumer.backoff[0] if consumer.backoff else consumer.ack_wait or _HALF_A_MINUTE_NS
+        fields["max_ack_pending"] = consumer.max_ack_pending or _MAX_PENDING
     optional = {
         "backoff": list(consumer.backoff),
         "description": consumer.description,
@@ -445,6 +446,6 @@ def _choose_duplicate_window(document: TopologyDocument, fields: Mapping[str, An
     agree again.
     """
     if role in {model.Role.READ, model.Role.ORDER}:
-        return 0 if document.server_version >= model.DEDUPE_OFF_SINCE else SMALLEST_AGE
+        return 0 if document.server_version >= model.DEDUPE_OFF_SINCE else MIN_AGE_NS
     max_age: int = fields["max_age"]
-    return min(_TWO_MINUTES, max_age) if max_age else _TWO_MINUTES
+    return min(_TWO_MINUTES_NS, max_age) if max_age else _TWO_MINUTES_NS

@@ -25,11 +25,11 @@ VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 HOST_PATTERN = r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])$"
 TAG_PATTERN = r"^[^\s,]+$"
 
-SMALLEST_AGE = 100 * 10**6
+MIN_AGE_NS = 100 * 10**6
 """100 ms: the shortest max_age and duplicate window that servers accept (server/stream.go, checkStreamCfg)."""
 MAX_SERVERS = 99
-_OLDEST_MINOR = 10
-_SECOND = 10**9
+_MIN_MINOR_VERSION = 10
+_SECOND_NS = 10**9
 _MAX_INT32 = 2**31 - 1
 
 _VERSION = re.compile(r"2\.([0-9]{1,2})(?:\.[0-9]+)?")
@@ -64,7 +64,7 @@ def _parse_age(value: object) -> int:
     age = _parse_duration(value)
     if age == 0 and value != units.UNLIMITED:
         raise PydanticCustomError("duration", "to a server, 0 means no limit: write `unlimited` if you mean it")
-    if 0 < age < SMALLEST_AGE:
+    if 0 < age < MIN_AGE_NS:
         raise PydanticCustomError("duration", "servers accept no max_age below 100ms")
     return age
 
@@ -86,7 +86,7 @@ def _parse_wait(value: object) -> int:
 
 def _parse_marker_time(value: object) -> int:
     time = _parse_wait(value)
-    if time < _SECOND:
+    if time < _SECOND_NS:
         raise PydanticCustomError("duration", "servers refuse a delete marker TTL below 1s")
     return time
 
@@ -152,7 +152,7 @@ def _parse_version(value: object) -> tuple[int, int]:
         raise PydanticCustomError(
             "version", 'a server version is written `"{shown}"`: {why}', {"shown": shown, "why": why}
         )
-    if int(match[1]) < _OLDEST_MINOR:
+    if int(match[1]) < _MIN_MINOR_VERSION:
         raise PydanticCustomError(
             "version", "cluster-scoped mappings and source transforms need nats-server 2.10 or newer"
         )

@@ -14,17 +14,16 @@ from vstream.topology.profiles import profile_of
 from vstream.topology.replication import replication_pairs
 from vstream.value_class import value_class
 
-RECORD = 30
+RECORD_BYTES = 30
 """Bytes that a server stores with each message on disk (server/filestore.go: the record's header and checksum)."""
-SUBJECT = 40
-"""Assumed bytes of a subject."""
-ORIGIN_HEADER = 120
+SUBJECT_BYTES = 40
+HEADER_BYTES = 120
 """Bytes of the header by which a sourced message names its origin."""
-PROTOCOL = 120
+PROTOCOL_BYTES = 120
 """Bytes of a message between regions besides its subject and payload: 111 to 142 were counted, by profile."""
-DAY = 86_400
-_NS = 1_000_000_000
-IDLE_SOURCE = 50e-6
+DAY_SECONDS = 86_400
+_SECOND_NS = 1_000_000_000
+IDLE_SOURCE_CPU = 50e-6
 """CPU seconds a second of servers for each source, which is heard every second: `scripts/bench --streams` measures it."""
 
 
@@ -128,7 +127,7 @@ class Sizing:
     @property
     def idle_cores(self) -> float:
         """CPU seconds a second of all servers together while nobody publishes."""
-        return self.sources * IDLE_SOURCE
+        return self.sources * IDLE_SOURCE_CPU
 
     @property
     def fits(self) -> bool | None:
@@ -170,7 +169,7 @@ def _size_stream(stream: VirtualStream, load: Load) -> StreamSize:
     for part in stream.physical:
         taken_rate = load.rate * (1 if part.role is Role.WRITE else len(stream.regions))
         is_sourced = part.role is Role.ORDER or (part.role is Role.READ and stream.consistency is not Consistency.HOMED)
-        stored = load.size + RECORD + SUBJECT + (ORIGIN_HEADER if is_sourced and stream.write else 0)
+        stored = load.size + RECORD_BYTES + SUBJECT_BYTES + (HEADER_BYTES if is_sourced and stream.write else 0)
         keeping = find_retention_limits(part.settings, stored)
         retention = min(keeping.age, keeping.messages / taken_rate if taken_rate else math.inf)
         parts.append(
@@ -180,7 +179,7 @@ def _size_stream(stream: VirtualStream, load: Load) -> StreamSize:
                 role=part.role.value,
                 replicas=keeping.replicas,
                 bytes=0.0 if not taken_rate else taken_rate * stored * retention,
-                per_day=taken_rate * stored * DAY,
+                per_day=taken_rate * stored * DAY_SECONDS,
                 retention=retention,
                 is_at_most=find_limit(part.settings, "max_msgs_per_subject") is not None,
             )
@@ -199,7 +198,7 @@ def find_retention_limits(settings: StreamSettings, stored: int) -> RetentionLim
     """What a stream with *settings* keeps, of messages of *stored* bytes."""
     size, number = (find_limit(settings, name) or math.inf for name in ("max_bytes", "max_msgs"))
     age, replicas = find_limit(settings, "max_age") or math.inf, find_limit(settings, "num_replicas") or 1
-    return RetentionLimits(age=age / _NS, messages=min(size / stored, number), replicas=replicas)
+    return RetentionLimits(age=age / _SECOND_NS, messages=min(size / stored, number), replicas=replicas)
 
 
 def find_limit(settings: StreamSettings, name: str) -> int | None:
@@ -211,7 +210,7 @@ def find_limit(settings: StreamSettings, name: str) -> int | None:
 def _estimate_crossing(stream: VirtualStream, load: Load) -> float:
     """Bits per second that pass between regions: publishes to elsewhere, replication, sources and mirrors."""
     regions = len(stream.regions)
-    bits = 8 * load.rate * (load.size + SUBJECT + PROTOCOL)
+    bits = 8 * load.rate * (load.size + SUBJECT_BYTES + PROTOCOL_BYTES)
     everything = bits * regions
     published = 0.0 if stream.consistency is Consistency.VIRTUAL else bits * (regions - 1)
     followers = 0

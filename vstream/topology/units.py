@@ -36,9 +36,9 @@ _BYTES = {
 }
 _BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 MAX_INT64 = 2**63 - 1
-_LONGEST_LINK = 60 * 10**9
+_MAX_LINK_NS = 60 * 10**9
 """Nanoseconds: servers give up long before."""
-_LONGEST = 64
+_MAX_LENGTH = 64
 """Characters: beyond any value that a server can count, and far below what is slow to compute."""
 
 TIME_PATTERN = r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d|w))+"
@@ -57,7 +57,7 @@ def parse_duration(text: str) -> int:
     """Nanoseconds of a duration such as `90s`, `1h30m` or `30d`; `unlimited` is 0. Raises ValueError with a hint."""
     if text == UNLIMITED:
         return 0
-    if len(text) > _LONGEST or not re.fullmatch(TIME_PATTERN, text):
+    if len(text) > _MAX_LENGTH or not re.fullmatch(TIME_PATTERN, text):
         raise ValueError(
             f"{quote_value(text)} is not a valid duration: write it like `90s`, `1h30m`, `30d` or `{UNLIMITED}`"
         )
@@ -74,7 +74,7 @@ def parse_size(text: str) -> int:
     if text == UNLIMITED:
         return -1
     match = _SIZE.fullmatch(text)
-    if match is None or len(text) > _LONGEST:
+    if match is None or len(text) > _MAX_LENGTH:
         raise ValueError(f"{quote_value(text)} is not a valid size: write it like `512MiB`, `10GB` or `{UNLIMITED}`")
     number, unit = match.groups()
     if unit not in _BYTES:
@@ -102,7 +102,7 @@ def parse_link_time(text: str) -> int:
     if text == UNLIMITED:
         raise ValueError("an unlimited time would cut the link: write a time such as `140ms`")
     time = parse_duration(text)
-    if time > _LONGEST_LINK:
+    if time > _MAX_LINK_NS:
         raise ValueError("no link is longer than 1m: to cut one, use `vstream chaos`")
     return time
 
@@ -111,7 +111,7 @@ def parse_rate(text: str) -> int:
     """Bits per second of a rate such as `200mbit`, in powers of ten; `unlimited` is 0. Raises ValueError."""
     if text == UNLIMITED:
         return 0
-    match = _RATE.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _RATE.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise ValueError(
             f"{quote_value(text)} is not a valid rate: write it like `200mbit`, `1.5gbit`, `64kbit` or `{UNLIMITED}`"
@@ -124,7 +124,7 @@ def parse_rate(text: str) -> int:
 
 def parse_share(text: str) -> float:
     """The share that a percentage such as `0.5%` is, from 0 to 1 exclusive. Raises ValueError."""
-    if len(text) > _LONGEST or text.endswith("\n") or not re.fullmatch(SHARE_PATTERN, text):
+    if len(text) > _MAX_LENGTH or text.endswith("\n") or not re.fullmatch(SHARE_PATTERN, text):
         raise ValueError(f"{quote_value(text)} is not a percentage below 100: write it like `1%` or `0.5%`")
     return float(text[:-1]) / 100
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vstream.lab.links.proxy.lanes import RTO, Lane, OneWayLink, next_resend
+from vstream.lab.links.proxy.lanes import RTO_SECONDS, Lane, OneWayLink, next_resend
 from vstream.lab.links.state import (
     Answer,
     Backend,
@@ -31,10 +31,12 @@ def link(**state: float | Cut | None) -> OneWayLink:
 
 
 def test_what_is_lost_is_sent_again_after_a_pause_that_doubles() -> None:
-    assert [next_resend(0, now, RTO) for now in (0.1, 0.3, 0.7, 1.5, 5)] == pytest.approx([0.2, 0.6, 1.4, 3.0, 6.2])
-    assert next_resend(10, 10, RTO) == 10
+    assert [next_resend(0, now, RTO_SECONDS) for now in (0.1, 0.3, 0.7, 1.5, 5)] == pytest.approx(
+        [0.2, 0.6, 1.4, 3.0, 6.2]
+    )
+    assert next_resend(10, 10, RTO_SECONDS) == 10
     # From 120 s on it is tried regularly.
-    assert next_resend(0, 10_000, RTO) - 10_000 <= 120
+    assert next_resend(0, 10_000, RTO_SECONDS) - 10_000 <= 120
 
 
 def test_a_delay_is_added_to_everything() -> None:
@@ -57,7 +59,7 @@ def test_losses_cost_time_as_often_as_they_happen(monkeypatch: pytest.MonkeyPatc
     # `schedule_arrival` draws for the jitter first.
     assert lossy.schedule_arrival(0, 100) == 0
     monkeypatch.setattr(random, "random", iter([0.0, 0.0, 0.0, 0.0, 0.99]).__next__)
-    assert lossy.schedule_arrival(0, 100) == pytest.approx(RTO + 2 * RTO + 4 * RTO)
+    assert lossy.schedule_arrival(0, 100) == pytest.approx(RTO_SECONDS + 2 * RTO_SECONDS + 4 * RTO_SECONDS)
 
 
 states = st.builds(

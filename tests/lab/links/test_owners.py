@@ -44,7 +44,7 @@ async def test_who_asks_during_a_look_gets_the_next_and_nothing_else_waits(monke
     monkeypatch.setattr(owners, "find_owners", slow)
     monkeypatch.setattr(owners, "_process_ids", lambda: [0, 1])
     monkeypatch.setattr(owners, "_arguments", lambda pid: ["nats-server", "-c", f"{CONFIGS}/r{pid}.conf"])
-    monkeypatch.setattr(owners, "_TRIES", (0.0,))
+    monkeypatch.setattr(owners, "_PAUSES_SECONDS", (0.0,))
     socket_owners = SocketOwners(CONFIGS, {"r0": "west", "r1": "east"})
 
     first = [asyncio.create_task(socket_owners.region_of(port, 1)) for port in (10, 11)]

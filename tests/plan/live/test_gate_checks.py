@@ -252,12 +252,12 @@ async def test_a_copy_in_which_there_never_was_a_message_may_go(tmp_path: Path) 
 
 
 async def test_a_stream_that_still_grows_is_not_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_checks, "STEADY", 0.2)
+    monkeypatch.setattr(gate_checks, "STEADY_SECONDS", 0.2)
     gate = Gate(kind=GateKind.AT_REST, stream="foo")
     with JetStreamServer(tmp_path) as server:
         await asyncio.to_thread(fill, server, "foo", [])
         async with connect(Endpoint(urls=(server.url,)), "east") as connection:
-            checker, until = LiveGateChecker(connection), time.monotonic() + 3 * gate_checks.STEADY
+            checker, until = LiveGateChecker(connection), time.monotonic() + 3 * gate_checks.STEADY_SECONDS
             while time.monotonic() < until:
                 await connection.request_json("foo.a")
                 missing = await checker.find_missing(gate)

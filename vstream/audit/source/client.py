@@ -22,7 +22,7 @@ from vstream.audit.source.login import Login, load_login
 from vstream.audit.source.values import Access
 from vstream.credentials import check_plaintext
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
-from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, api_error, check_info, decode_object, parse_sequence
+from vstream.jetstream.answers import MAX_PAYLOAD_BYTES, REFUSED, api_error, check_info, decode_object, parse_sequence
 
 MIN_BUFFER_BYTES = 1 << 20
 MIN_BATCH_BYTES = 512 << 10
@@ -122,8 +122,8 @@ class Client:
 
     def keep(self, rest: bytes) -> None:
         """Set aside the beginning of an incomplete message. Raises DisconnectedError if it is too long."""
-        if len(rest) > MOST_PAYLOAD:
-            raise DisconnectedError(f"{self.server} sends more than {MOST_PAYLOAD:,} bytes at once")
+        if len(rest) > MAX_PAYLOAD_BYTES:
+            raise DisconnectedError(f"{self.server} sends more than {MAX_PAYLOAD_BYTES:,} bytes at once")
         self._rest = rest
 
     def subscribe(self, *, several: bool = False) -> str:
@@ -305,7 +305,7 @@ def next_message(data: bytes, position: int) -> Message | None:
     try:
         size = int(parts[-1])
         headers = int(parts[-2]) if verb == b"HMSG" else 0
-        if not 0 <= headers <= size <= MOST_PAYLOAD or len(parts) not in _WORD_COUNTS[verb]:
+        if not 0 <= headers <= size <= MAX_PAYLOAD_BYTES or len(parts) not in _WORD_COUNTS[verb]:
             raise ValueError  # noqa: TRY301 - as what int raises
         int(parts[2])
     except (ValueError, IndexError):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from vstream.capture.records import CapturedStream, Manifest, StoredRecord
 from vstream.capture.store import Capture
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory
-from vstream.capture.verdict.history import NOTHING, Attempts, StringTable, parse_digest
+from vstream.capture.verdict.history import NO_VALUE, Attempts, StringTable, parse_digest
 from vstream.capture.verdict.verdict import Affected, PhysicalVerdict
 from vstream.errors import VstreamError
 from vstream.topology.naming import PHYSICAL_PREFIX, PUBLISH_PREFIX
@@ -40,10 +40,10 @@ class Ledger:
         count = len(attempts)
         self.attempts = attempts
         self.streams = StringTable()
-        self.home = array("h", [NOTHING]) * count
+        self.home = array("h", [NO_VALUE]) * count
         """The stream that was published to, if it holds the message."""
-        self.home_seq = array("q", [NOTHING]) * count
-        self.written = array("q", [NOTHING]) * count
+        self.home_seq = array("q", [NO_VALUE]) * count
+        self.written = array("q", [NO_VALUE]) * count
         """When it was stored there, on the wall clock; else when it was acknowledged."""
         self.digest = array("Q", attempts.digest)
 
@@ -141,7 +141,7 @@ class StreamScan:
         numbers, digests, subjects = ledger.attempts.numbers, ledger.digest, ledger.attempts.subject
         keep, keep_seq, keep_time = self.numbers.append, self.seqs.append, self.times.append
         keep_origin, keep_origin_seq = self.origins.append, self.origin_seqs.append
-        origins: dict[str | None, int] = {None: NOTHING}
+        origins: dict[str | None, int] = {None: NO_VALUE}
         count = seq = 0
         for row in rows:
             count += 1
@@ -171,8 +171,8 @@ class StreamScan:
             keep_seq(seq)
             keep_time(row.time)
             keep_origin(origins.setdefault(row.origin, len(origins)))
-            keep_origin_seq(NOTHING if row.origin_seq is None else row.origin_seq)
-            if is_write and home[number] != NOTHING:
+            keep_origin_seq(NO_VALUE if row.origin_seq is None else row.origin_seq)
+            if is_write and home[number] != NO_VALUE:
                 self._add_second_home(number, row)
         self.rows, self.last_seq = count, seq
         self.first_seq = self.seqs[0] if self.seqs else 0
@@ -222,8 +222,8 @@ class StreamScan:
         for number, seq, time in zip(self.numbers, self.seqs, self.times, strict=True):
             # Of a message in two streams, the one that acknowledged it tells its place.
             by = attempts.acked_by[number]
-            is_own = by == name if by != NOTHING else attempts.region[number] == region
-            if is_own or ledger.home[number] == NOTHING:
+            is_own = by == name if by != NO_VALUE else attempts.region[number] == region
+            if is_own or ledger.home[number] == NO_VALUE:
                 ledger.home[number], ledger.home_seq[number], ledger.written[number] = home, seq, time
 
     def _compare_with_acks(self) -> None:
@@ -250,12 +250,12 @@ class StreamScan:
         held: defaultdict[int, _Ranking] = defaultdict(_make_ranking)
         rows = zip(self.numbers, self.origins, self.origin_seqs, strict=True)
         for place, (number, origin, seq) in enumerate(rows):
-            if seq != NOTHING:
+            if seq != NO_VALUE:
                 places, ranks = told[origin]
                 places.append(place)
                 ranks.append(seq)
             home = ledger.home[number]
-            if home != NOTHING:
+            if home != NO_VALUE:
                 places, ranks = held[home]
                 places.append(place)
                 ranks.append(ledger.home_seq[number])
@@ -271,14 +271,14 @@ class StreamScan:
         told: dict[int, int] = {}
         held: dict[int, int] = {}
         for number, origin, seq in zip(self.numbers, self.origins, self.origin_seqs, strict=True):
-            if seq != NOTHING:
-                if seq <= told.get(origin, NOTHING):
+            if seq != NO_VALUE:
+                if seq <= told.get(origin, NO_VALUE):
                     return False
                 told[origin] = seq
             written_to = home[number]
-            if written_to != NOTHING:
+            if written_to != NO_VALUE:
                 rank = home_seq[number]
-                if rank <= held.get(written_to, NOTHING):
+                if rank <= held.get(written_to, NO_VALUE):
                     return False
                 held[written_to] = rank
         return True

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from vstream.capture.records import Delivery, Window
 from vstream.capture.verdict.contents import StreamScan
-from vstream.capture.verdict.history import NOTHING, Attempts
+from vstream.capture.verdict.history import NO_VALUE, Attempts
 from vstream.capture.verdict.packed_operations import quantile
 from vstream.capture.verdict.verdict import ConsumerVerdict
 
@@ -20,9 +20,9 @@ class _ConsumerLog:
     """What one consumer received."""
 
     def __init__(self, count: int) -> None:
-        self.seqs = array("q", [NOTHING]) * count
+        self.seqs = array("q", [NO_VALUE]) * count
         """By number: as which sequence it came first."""
-        self.times = array("q", [NOTHING]) * count
+        self.times = array("q", [NO_VALUE]) * count
         """By number: when it came first."""
         self.at = array("q")
         self.redelivered = 0
@@ -48,7 +48,7 @@ class Deliveries:
         number = attempts.numbers.get(delivery.id)
         if number is None:
             received.unknown += 1
-        elif received.seqs[number] == NOTHING:
+        elif received.seqs[number] == NO_VALUE:
             received.seqs[number] = delivery.seq
             received.times[number] = delivery.at
         elif delivery.deliveries > 1:
@@ -63,12 +63,12 @@ class Deliveries:
             if name != stream:
                 continue
             scan = served.get(region)
-            flags = [received.seqs[number] != NOTHING for number in scan.numbers] if scan is not None else []
-            last = max((place for place, flag in enumerate(flags) if flag), default=NOTHING)
+            flags = [received.seqs[number] != NO_VALUE for number in scan.numbers] if scan is not None else []
+            last = max((place for place, flag in enumerate(flags) if flag), default=NO_VALUE)
             yield ConsumerVerdict(
                 client=client,
                 region=region,
-                delivered=sum(seq != NOTHING for seq in received.seqs),
+                delivered=sum(seq != NO_VALUE for seq in received.seqs),
                 redelivered=received.redelivered,
                 repeated=received.repeated,
                 skipped=flags[: last + 1].count(False),
@@ -99,7 +99,7 @@ class Deliveries:
             for number, time in enumerate(received.times):
                 home = attempts.regions.text(attempts.region[number])
                 requested = home == origin or (origin is None and home != region)
-                if time != NOTHING and requested and window.start <= attempts.due[number] < window.end:
+                if time != NO_VALUE and requested and window.start <= attempts.due[number] < window.end:
                     first[number].append(time - attempts.sent[number])
         took = sorted(min(times) for times in first.values())
         return quantile(took, 0.5) if took else None

@@ -13,7 +13,7 @@ from vstream.capture.store import Capture
 from vstream.capture.verdict.packed_operations import CODES, OK, REJECTED, OperationLog
 from vstream.capture.verdict.verdict import PublishTally
 
-NOTHING = -1
+NO_VALUE = -1
 _DIGEST_BASE = 16
 _MAX_ERRORS = 20
 """Different errors counted per region; the rest is counted together."""
@@ -78,13 +78,13 @@ class Attempts:
         self.region.append(self.regions.number(operation.region))
         self.due.append(operation.due)
         self.sent.append(operation.sent)
-        self.done.append(NOTHING if operation.done is None else operation.done)
+        self.done.append(NO_VALUE if operation.done is None else operation.done)
         # The subject of a `try` is the name of what was tried.
         has_subject = operation.kind is OperationKind.PUBLISH and operation.subject is not None
         self.subject.append(hash(operation.subject) if has_subject else 0)
         self.digest.append(parse_digest(operation.digest))
-        self.acked_by.append(NOTHING if operation.acked_by is None else self.streams.number(operation.acked_by))
-        self.acked_seq.append(NOTHING if operation.seq is None or operation.is_duplicate else operation.seq)
+        self.acked_by.append(NO_VALUE if operation.acked_by is None else self.streams.number(operation.acked_by))
+        self.acked_seq.append(NO_VALUE if operation.seq is None or operation.is_duplicate else operation.seq)
 
     def is_acked(self, number: int) -> bool:
         """Whether a stream acknowledged it."""

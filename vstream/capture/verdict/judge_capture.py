@@ -40,7 +40,7 @@ _MAX_LATENESS_NS = 50_000_000
 """Nanoseconds. A recorder whose p99 lateness is higher has not offered the requested load."""
 _MAX_INTERVALS = 1_800
 """Longest timeline: half an hour at one second each."""
-_FAILED = -1
+_FAILED_VALUE = -1
 
 
 def judge_capture(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict:
@@ -367,8 +367,8 @@ def _find_slowest_meta_answers(
             continue
         values = slowest.setdefault(sample.region, [None] * intervals.count)
         existing = values[place]
-        if sample.control_plane is None or existing == _FAILED:
-            values[place] = _FAILED
+        if sample.control_plane is None or existing == _FAILED_VALUE:
+            values[place] = _FAILED_VALUE
         else:
             values[place] = max(existing or 0, sample.control_plane)
     return {region: tuple(slowest[region]) for region in dict.fromkeys((*regions, *slowest)) if region in slowest}

@@ -12,13 +12,13 @@ from operator import or_
 from vstream.capture.records import CapturedStream, GivenUpStream
 from vstream.capture.verdict.contents import READ_ROLES, Ledger, StreamScan, find_displaced
 from vstream.capture.verdict.context import MAX_EXAMPLES, ExampleFactory
-from vstream.capture.verdict.history import NOTHING
+from vstream.capture.verdict.history import NO_VALUE
 from vstream.capture.verdict.verdict import Affected, ServedVerdict
 
 _AT_THE_HEAD = ("max_msgs", "max_bytes", "max_age")
 """Limits that remove the oldest messages of a stream."""
 _PER_SUBJECT = "max_msgs_per_subject"
-_SEVERAL = 2
+_MIN_SCANS = 2
 
 
 def find_removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[int]) -> AbstractSet[int]:
@@ -63,10 +63,10 @@ def find_removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[in
 def _rank(ledger: Ledger, number: int) -> tuple[int, int]:
     """The message's origin and its place there."""
     attempts = ledger.attempts
-    if ledger.home[number] != NOTHING:
+    if ledger.home[number] != NO_VALUE:
         return ledger.home[number], ledger.home_seq[number]
     by = attempts.acked_by[number]
-    origin = ledger.streams.number(attempts.streams.text(by)) if by != NOTHING else NOTHING
+    origin = ledger.streams.number(attempts.streams.text(by)) if by != NO_VALUE else NO_VALUE
     return origin, attempts.acked_seq[number]
 
 
@@ -157,7 +157,7 @@ class Holdings:
     def _is_given_up(self, scan: StreamScan, number: int) -> bool:
         """Whether it was said that *scan* would lack this message, when the stream that acknowledged it was given up."""
         attempts = self._ledger.attempts
-        if not self._given_up or attempts.acked_by[number] == NOTHING:
+        if not self._given_up or attempts.acked_by[number] == NO_VALUE:
             return False
         name, seq = attempts.streams.text(attempts.acked_by[number]), attempts.acked_seq[number]
         streams = [stream for stream in self._given_up if stream.stream == name]
@@ -166,9 +166,9 @@ class Holdings:
     def _is_home(self, scan: StreamScan, number: int) -> bool:
         """Whether the stream of *scan* is the one that the message was published to."""
         attempts = self._ledger.attempts
-        if attempts.acked_by[number] != NOTHING:
+        if attempts.acked_by[number] != NO_VALUE:
             return attempts.streams.text(attempts.acked_by[number]) == scan.captured.name
-        if self._ledger.home[number] != NOTHING:
+        if self._ledger.home[number] != NO_VALUE:
             return False
         writes = [scan for scan in self._scans.values() if scan.is_write]
         return len(writes) == 1 or scan.captured.region == attempts.regions.text(attempts.region[number])
@@ -186,13 +186,13 @@ class Holdings:
     def _describe_lost(self, number: int) -> str:
         attempts, ledger = self._ledger.attempts, self._ledger
         holders = self._holders(number)
-        if ledger.home[number] != NOTHING:
+        if ledger.home[number] != NO_VALUE:
             home = ledger.streams.text(ledger.home[number])
             return f"{home} holds it as sequence {ledger.home_seq[number]}; held by {holders}"
         where = f"held by {holders} alone" if holders else "no stream holds it"
         by, seq = attempts.acked_by[number], attempts.acked_seq[number]
-        scan = self._scans.get(attempts.streams.text(by)) if by != NOTHING else None
-        if scan is None or seq == NOTHING:
+        scan = self._scans.get(attempts.streams.text(by)) if by != NO_VALUE else None
+        if scan is None or seq == NO_VALUE:
             return where
         place = bisect_left(scan.seqs, seq)
         if place < len(scan.seqs) and scan.seqs[place] == seq:
@@ -209,12 +209,12 @@ def compare_served_order(scans: Sequence[StreamScan]) -> tuple[bool | None, int]
 
     None if that is unknown: a stream could not be read, or there is only one.
     """
-    if len({scan.captured.name for scan in scans}) < _SEVERAL or any(scan.error is not None for scan in scans):
+    if len({scan.captured.name for scan in scans}) < _MIN_SCANS or any(scan.error is not None for scan in scans):
         return None, 0
     first, *rest = scans
-    rank = array("i", [NOTHING]) * len(first.copies)
+    rank = array("i", [NO_VALUE]) * len(first.copies)
     for place, number in enumerate(first.numbers):
         rank[number] = place
-    common = (array("i", (rank[number] for number in scan.numbers if rank[number] != NOTHING)) for scan in rest)
+    common = (array("i", (rank[number] for number in scan.numbers if rank[number] != NO_VALUE)) for scan in rest)
     worst = max(len(find_displaced(ranks)) for ranks in common)
     return worst == 0, worst

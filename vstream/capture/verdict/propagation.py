@@ -11,7 +11,7 @@ from itertools import accumulate
 from vstream.capture.records import Sample, Window
 from vstream.capture.verdict.contents import Ledger, StreamScan
 from vstream.capture.verdict.context import CaptureContext, Intervals
-from vstream.capture.verdict.history import NOTHING
+from vstream.capture.verdict.history import NO_VALUE
 from vstream.capture.verdict.packed_operations import summarize
 from vstream.capture.verdict.verdict import ArrivalDelay, Convergence
 from vstream.topology.model import Consistency
@@ -76,10 +76,10 @@ class Propagation:
         attempts = ledger.attempts
         wall = context.manifest.wall
         self._wall = wall
-        self.written = array("q", (time - wall if time != NOTHING else NOTHING for time in ledger.written))
+        self.written = array("q", (time - wall if time != NO_VALUE else NO_VALUE for time in ledger.written))
         """By number: when it was written; without a write stream's word, when it was acknowledged; -1 if neither is known."""
         for number, done in enumerate(attempts.done):
-            if self.written[number] == NOTHING and attempts.is_acked(number):
+            if self.written[number] == NO_VALUE and attempts.is_acked(number):
                 self.written[number] = done
 
     def _arrival_times(self, region: str, scan: StreamScan) -> Iterable[tuple[int, int]]:
@@ -95,7 +95,7 @@ class Propagation:
         """Number, time of writing and time of arrival of each message of *scan* of which both are known."""
         written = self.written
         for number, arrived in self._arrival_times(region, scan):
-            if written[number] != NOTHING:
+            if written[number] != NO_VALUE:
                 yield number, written[number], arrived
 
     def arrival_delays(self) -> Iterator[ArrivalDelay]:
@@ -119,7 +119,7 @@ class Propagation:
         regions = sorted(set(attempts.region))
         written: dict[int, list[int]] = {region: [0] * count for region in regions}
         for number, time in enumerate(self.written):
-            if time != NOTHING:
+            if time != NO_VALUE:
                 written[attempts.region[number]][min(max(intervals.find(time), 0), count - 1)] += 1
         for reader, scan in self._served.items():
             if scan.is_write:
@@ -146,7 +146,7 @@ class Propagation:
                     latest[index] = max(latest[index] or 0, arrived)
             for absent in scan.list_absent():
                 index = bisect_left(healed, self.written[absent])
-                if self.written[absent] != NOTHING and index < len(healed):
+                if self.written[absent] != NO_VALUE and index < len(healed):
                     latest[index] = None
             moment: int | None = 0
             for index, heal in enumerate(healed):

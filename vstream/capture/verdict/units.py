@@ -24,7 +24,7 @@ UNITS = {
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 _MINUTES_FROM_SECONDS = 120
 _SECONDS_PER_MINUTE = 60
-_PRECISE_BELOW = 10
+_MIN_WITHOUT_DECIMALS = 10
 
 
 def unit_of(measure: Measure) -> Unit:
@@ -48,7 +48,7 @@ def format_nanoseconds(nanoseconds: float) -> str:
 
 
 def _shorten(value: float) -> str:
-    digits = sum(abs(value) < limit for limit in (_PRECISE_BELOW, _PRECISE_BELOW**2))
+    digits = sum(abs(value) < limit for limit in (_MIN_WITHOUT_DECIMALS, _MIN_WITHOUT_DECIMALS**2))
     text = f"{value:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

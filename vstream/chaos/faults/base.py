@@ -19,7 +19,7 @@ from vstream.lab.binaries import Program
 from vstream.lab.links.state import Pair
 from vstream.lab.server import SpawnedServers, start_servers
 from vstream.scenario.faults import FaultSpec
-from vstream.servers.leaders import POLL
+from vstream.servers.leaders import POLL_SECONDS
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
@@ -223,7 +223,7 @@ async def wait_until(
                     f"server `{server}` {problem} after {within:g} s",
                     hint=f"`vstream chaos kill-server {server}` ends it by force, `vstream chaos heal` starts it",
                 )
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def wait_until_gone(target: TargetServers, servers: Sequence[str]) -> None:
@@ -251,7 +251,7 @@ async def wait_until_silent(target: TargetServers, servers: Sequence[str]) -> No
         while await _is_answering(url):
             if time.monotonic() > deadline:
                 raise LabError(f"server `{server}` still answers at `{url}`")
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def name_with_verb(servers: Sequence[str]) -> str:

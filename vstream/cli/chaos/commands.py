@@ -37,7 +37,7 @@ HEAL_TIMEOUT = 120.0
 _HEAL_AT_ONCE = 0.0
 """`hold` of faults that do not stay, such as a restart: servers come back as soon as they are gone."""
 _SECOND_NS = 1_000_000_000
-_ENDS = 2
+_END_COUNT = 2
 
 _SETTINGS: Mapping[str, tuple[Any, Any]] = {
     "topology": (options.ServedTopology, options.DEFAULT_FILE),
@@ -170,7 +170,7 @@ def _read_targets(declared: FaultType, targets: str | list[str] | tuple[()]) -> 
         return (targets,)
     if declared.aim is Aim.SIDES and any("|" in target for target in targets):
         return tuple(",".join(name.strip() for name in side.split(",")) for side in " ".join(targets).split("|"))
-    if declared.aim is Aim.ENDS and len(targets) != _ENDS:
+    if declared.aim is Aim.ENDS and len(targets) != _END_COUNT:
         raise typer.BadParameter("name the two regions of the link", param_hint="REGION REGION")
     return tuple(targets)
 

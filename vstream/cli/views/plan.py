@@ -42,7 +42,7 @@ _DURATIONS = frozenset({"ack_wait", "max_age", "duplicate_window", "subject_dele
 _SIZES = frozenset({"max_bytes", "max_msg_size"})
 _SHOWN_OF_CREATE = ("subjects", "num_replicas", "storage", "max_age", "max_bytes", "max_msgs_per_subject")
 _SHOWN_OF_CONSUMER = ("filter_subjects", "deliver_policy", "ack_policy", "ack_wait", "max_deliver")
-_MANY_RULES = 50
+_MANY_RULES_COUNT = 50
 _NOTHING = "No changes: the servers are as the topology says."
 """Each costs every message of every client of the account some tens of nanoseconds, and far more the API's own."""
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
@@ -132,7 +132,7 @@ def describe_routing(topology: Topology, bundle: Bundle) -> str:
         f"routing: {topology.routing.value}, {format_count(rules, 'mapping rule')}; "
         f"a publish and its acknowledgement cost a server about {profile_of(topology).acknowledged_publish_us(rules):,.0f} µs"
     )
-    if profile_of(topology).has_physical_names and rules > _MANY_RULES:
+    if profile_of(topology).has_physical_names and rules > _MANY_RULES_COUNT:
         text += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"
     if named := [f"`{stream.name}`" for stream in topology.streams if stream.is_order_named]:
         text += (

@@ -25,7 +25,7 @@ _LOCAL_HOPS = (
     (Hop.DIRECT_GET, "Direct Get"),
 )
 _FORMS = ((Hop.FORM, "Direct Get"), (Hop.PULL, "pull requests"))
-_MANY_STREAMS = 20
+_MANY_STREAMS_COUNT = 20
 _WIDE = 90
 """Columns that a terminal needs to show which stream answered, beside that it did."""
 _PRECISE_BELOW_MS = 10
@@ -53,9 +53,9 @@ def render_hops(report: ProbeReport, *, width: int) -> Table:
         if check.region is not None:
             by_cell.setdefault((check.stream, check.region, check.hop), []).append(check)
     streams = report.streams
-    if len(streams) > _MANY_STREAMS:
+    if len(streams) > _MANY_STREAMS_COUNT:
         bad = {check.stream for check in report.checks if check.status in {CheckStatus.FAILED, CheckStatus.UNKNOWN}}
-        streams = tuple(stream for stream in streams if stream in bad)[:_MANY_STREAMS]
+        streams = tuple(stream for stream in streams if stream in bad)[:_MANY_STREAMS_COUNT]
     for stream in streams:
         for region in report.regions:
             cells = [by_cell.get((stream, region, hop), []) for hop, _ in _LOCAL_HOPS]
@@ -117,7 +117,7 @@ def _format_milliseconds(time: float) -> str:
 
 def render_tables(report: ProbeReport, *, width: int) -> Iterator[Table]:
     """How soon own writes are read; and each form of a request in each region, for each stream. Of many streams none."""
-    if len(report.streams) > _MANY_STREAMS:
+    if len(report.streams) > _MANY_STREAMS_COUNT:
         return
     own_reads = [check for check in report.checks if check.hop is Hop.OWN_READ and check.elapsed_ms is not None]
     if own_reads:

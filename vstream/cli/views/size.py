@@ -14,8 +14,8 @@ from vstream.formatting import format_count, format_duration, format_size
 from vstream.health.simulation import OutageSimulation, Spread
 from vstream.topology.sizing import Sizing
 
-_MEGA = 1e6
-_UNITS = (("Tbit", 1e12), ("Gbit", 1e9), ("Mbit", _MEGA))
+_MEGA_FACTOR = 1e6
+_UNITS = (("Tbit", 1e12), ("Gbit", 1e9), ("Mbit", _MEGA_FACTOR))
 _AT_MOST = "at most "
 _PRECISE_BELOW_US = 10
 _MIN_CORES = 0.01
@@ -55,7 +55,7 @@ def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
             verdicts[place.fits],
         )
     yield places
-    cost = sizing.rule_cost * _MEGA
+    cost = sizing.rule_cost * _MEGA_FACTOR
     shown_cost = f"{cost:.2f}" if cost < _PRECISE_BELOW_US else f"{cost:,.0f}"
     crossing = sum(stream.crossing for stream in sizing.streams)
     cores = f"about {sizing.idle_cores:,.2g}" if sizing.idle_cores >= _MIN_CORES else f"less than {_MIN_CORES}"

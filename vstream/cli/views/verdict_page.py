@@ -29,7 +29,7 @@ from vstream.syntax.document import Json
 TEMPLATE = "verdict.html.j2"
 _OUTCOMES = ("ok", "rejected", "indeterminate")
 _NAMES = {"ok": "acknowledged", "rejected": "rejected", "indeterminate": "no answer"}
-_FAILED = -1
+_FAILED_VALUE = -1
 _SECOND_NS = 1_000_000_000
 _HEADROOM_FACTOR = 1.1
 _LAST_TICK = 0.96
@@ -204,7 +204,7 @@ def _list_lags(timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 def _list_strip_charts(timeline: Timeline) -> Iterator[dict[str, Any]]:
     read_kinds: dict[float | None, str] = {None: "none", 1: "ok", 0: "rejected"}
-    request_kinds: dict[int | None, str] = {None: "none", _FAILED: "rejected"}
+    request_kinds: dict[int | None, str] = {None: "none", _FAILED_VALUE: "rejected"}
 
     legends = {
         "Reads answered": (("ok", "all"), ("indeterminate", "some"), ("rejected", "none"), ("none", "not tried")),

@@ -12,7 +12,7 @@ from vstream.lab.state import LabDirectory
 from vstream.topology.model import Link, Topology
 from vstream.topology.server_address import ServerAddress
 
-_NANOSECONDS = 10**9
+_SECOND_NS = 10**9
 
 
 def choose_backend(topology: Topology, asked: Backend | None) -> Backend:
@@ -84,4 +84,4 @@ def link_state(link: Link) -> LinkState:
 
 
 def _halve(nanoseconds: int | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / _NANOSECONDS / 2
+    return None if nanoseconds is None else nanoseconds / _SECOND_NS / 2

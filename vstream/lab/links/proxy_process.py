@@ -28,10 +28,10 @@ from vstream.lab.state import LabDirectory
 _PROGRAM = Path(proxy.__file__).with_name("__main__.py")
 _PLACE = ("vstream", "lab", "links", "proxy", "__main__.py")
 """The end of the program's path: another installation of vstream may have started it."""
-_GRACE = 2.0
+_GRACE_SECONDS = 2.0
 _START_TIMEOUT = 20.0
 _ANSWER_TIMEOUT = 10.0
-_POLL = 0.002
+_POLL_SECONDS = 0.002
 
 
 class PortTakenError(LabError):
@@ -85,7 +85,7 @@ class ProxyProcess:
                 raise self.explain_death()
             if time.monotonic() > deadline:
                 raise LabError(f"the link proxy of lab `{self.directory.name}` was not ready in {_START_TIMEOUT:g} s")
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
         if answer.failure is not None:
             raise UnsupportedError(
                 f"the links of lab `{self.directory.name}` cannot be applied: {answer.failure}",
@@ -137,12 +137,12 @@ class ProxyProcess:
                     f"the link proxy of lab `{self.directory.name}` (process {answer.pid}) does not answer",
                     hint=f"`vstream lab down {self.directory.name}` ends it",
                 )
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
         return None
 
     async def stop(self) -> None:
         """Stop it. It is fine if it does not run. Raises LabError if it survives."""
-        if immortal := await processes.terminate(self.processes(), grace=_GRACE):
+        if immortal := await processes.terminate(self.processes(), grace=_GRACE_SECONDS):
             raise LabError(f"the link proxy of lab `{self.directory.name}` cannot be killed: process {immortal[0].pid}")
         for path in (self._record_file, self._answer_file):
             path.unlink(missing_ok=True)

@@ -31,7 +31,7 @@ _BLOCKS: Final = ("cluster", "gateway", "leafnodes", "leaf", "websocket", "ws", 
 _SERVER_OPTIONS: Final = split_words(
     "addr host http http_port https https_port jetstream listen monitor_port net port server_name"
 ).union(_BLOCKS)
-_MANY_DIGITS: Final = 10
+_DIGITS_LIMIT: Final = 10
 _OFF: Final = frozenset({"disabled", "disable", "false", "off", "0"})
 
 
@@ -221,7 +221,7 @@ def _read_listener(block: str, conf: ConfMap | None) -> Listener | None:
 def _read_address(listen: ConfValue) -> tuple[str, int | None]:
     """Host and port of a `listen` option: `host:port`, or a port alone."""
     host, _, port = str(listen.value).rpartition(":")
-    return host, int(port) if port.isascii() and port.isdecimal() and len(port) < _MANY_DIGITS else None
+    return host, int(port) if port.isascii() and port.isdecimal() and len(port) < _DIGITS_LIMIT else None
 
 
 def distinct_blocks(servers: Iterable[ServerConf]) -> tuple[MappingsBlock, ...]:

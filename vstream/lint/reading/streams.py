@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"(.+)-(write|read)-(.+)")
 _TELLING: Final = frozenset({"subjects", "sources", "mirror", "retention", "storage", "num_replicas", "max_age"})
 _FOLDED: Final = _TELLING | {"name", "max_bytes", "max_msgs", "discard", "duplicate_window", "republish", "placement"}
-_ENOUGH: Final = 3
+_MIN_FIELDS: Final = 3
 _CONSUMER: Final = frozenset(
     {"ack_policy", "ack_wait", "deliver_policy", "deliver_subject", "durable_name", "filter_subject", "max_deliver"}
     | {"filter_subjects", "max_ack_pending", "replay_policy"}
 )
-_ENOUGH_OF_CONSUMER: Final = 2
+_MIN_CONSUMER_FIELDS: Final = 2
 
 
 def parse_stream_files(data: Json, source: SourceMap) -> tuple[StreamFile, ...]:
@@ -63,7 +63,7 @@ def read_consumer_files(data: Json, source: SourceMap) -> tuple[ConsumerFile, ..
     consumers = []
     for prefix, fields in _read_configs(data):
         stream = _read_stream_name(data, prefix, source)
-        if is_consumer(fields, 1 if stream else _ENOUGH_OF_CONSUMER):
+        if is_consumer(fields, 1 if stream else _MIN_CONSUMER_FIELDS):
             consumers.append(ConsumerFile(file=source.file, fields=fields, source=source, prefix=prefix, stream=stream))
     return tuple(consumers)
 
@@ -80,7 +80,7 @@ def _read_stream_name(data: Json, prefix: Path, source: SourceMap) -> ConfValue 
     return ConfValue(name, source.value_span(path)) if isinstance(name, str) else None
 
 
-def is_consumer(fields: dict[str, Json], enough: int = _ENOUGH_OF_CONSUMER) -> bool:
+def is_consumer(fields: dict[str, Json], enough: int = _MIN_CONSUMER_FIELDS) -> bool:
     """Whether the fields are those of a consumer: *enough* of them speak for it."""
     return "durable_name" in fields or len(_CONSUMER & fields.keys()) >= enough
 
@@ -88,13 +88,13 @@ def is_consumer(fields: dict[str, Json], enough: int = _ENOUGH_OF_CONSUMER) -> b
 def _is_stream(fields: dict[str, Json]) -> bool:
     """Without a name, as in a file for `nats stream add NAME --config`, more has to speak for it."""
     telling = len(_TELLING & fields.keys())
-    return not is_consumer(fields) and telling >= (1 if "name" in fields else _ENOUGH)
+    return not is_consumer(fields) and telling >= (1 if "name" in fields else _MIN_FIELDS)
 
 
 def _fold_keys(prefix: Path, fields: dict[str, Json], source: SourceMap) -> tuple[dict[str, Json], SourceMap]:
     """The fields under the names that servers know: Go reads `Subjects` as `subjects`."""
     names = {key: low for key in fields if (low := key.lower()) in _FOLDED and low not in fields}
-    if not names or len(_TELLING & {names.get(key, key) for key in fields}) < _ENOUGH - 1:
+    if not names or len(_TELLING & {names.get(key, key) for key in fields}) < _MIN_FIELDS - 1:
         return fields, source
     depth = len(prefix)
 

@@ -23,7 +23,7 @@ OPERATORS: Final = ("operator", "operators", "roots", "root", "root_operator", "
 """The names of one option: the operators that a server trusts."""
 TRUSTED: Final = ("trusted", "trusted_keys")
 SUBJECT_HINT: Final = "write tokens between single dots, and `>` only at the end"
-_ANY_NUMBER: Final = 1 << 20
+_UNKNOWN_COUNT: Final = 1 << 20
 
 
 def list_whole(workspace: Workspace) -> list[ServerConf]:
@@ -279,7 +279,7 @@ def known_cluster_sizes(workspace: Workspace) -> Mapping[str, int]:
         routes = _addresses(server, "cluster")
         # The single name of a service stands for any number of servers.
         is_service = len(routes) == 1 and routes[0][0].lower() not in hosts and not routes[0][0][-1:].isdigit()
-        addresses = [(name.text, _ANY_NUMBER if is_service else len(routes) or int(is_alone))]
+        addresses = [(name.text, _UNKNOWN_COUNT if is_service else len(routes) or int(is_alone))]
         remotes = server.gateway.remotes if server.gateway else ()
         addresses.extend((remote.name.text or "" if remote.name else "", len(remote.urls)) for remote in remotes)
         for cluster, number in addresses:

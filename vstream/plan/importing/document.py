@@ -21,7 +21,7 @@ from vstream.topology.model import Consistency, Endpoint, Naming, Role, Topology
 from vstream.topology.physical import physical_name
 
 Data = dict[str, Any]
-_ROUNDS = 4
+_MAX_ROUNDS = 4
 """Defaults can depend on settings, and settings on nothing: two rounds are enough."""
 _OF_ONE_KIND = frozenset({"max_age", "duplicate_window"})
 """Settings with different meanings for streams that take publishes and for their copies, even if equal."""
@@ -52,7 +52,7 @@ def _write_document(name: str, system: Discovered, seen: RecognisedTopology) -> 
     consumers = {stream.name: _write_consumers(stream, system, name) for stream in seen.virtual}
     durables = {stream: durable for stream, (durable, _) in consumers.items()}
     written = _write_stream_document(name, system, seen, stated, durables)
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         unsaid = [*_list_unsaid(written, seen)]
         if not unsaid:
             break

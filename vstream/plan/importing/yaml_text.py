@@ -11,7 +11,7 @@ _PLAIN = re.compile(
 )
 """Strings that never need quotes."""
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
-_WIDTH = 110
+_MAX_WIDTH = 110
 _ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 _BYTE, _PLANE = 0xFF, 0xFFFF
 
@@ -47,7 +47,7 @@ def _block(key: str, value: Any, depth: int, beside: Mapping[str, str], above: s
     comment = f"   {_write_comment(beside[path])}" if path in beside else ""
     is_stream = above == "streams"
     has_comment = any(commented.startswith(f"{path}.") for commented in beside)
-    if isinstance(value, dict) and value and (is_stream or len(line) > _WIDTH or has_comment):
+    if isinstance(value, dict) and value and (is_stream or len(line) > _MAX_WIDTH or has_comment):
         yield f"{indent}{flow_value(key)}:{comment}"
         for name, inner in value.items():
             yield from _block(name, inner, depth + 1, beside, path)

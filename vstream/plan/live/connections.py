@@ -26,10 +26,10 @@ from vstream.topology.units import format_version, parse_version
 
 GLOBAL_ACCOUNT: Final = "$G"
 """The account of clients without a user. It can neither export nor import (server/opts.go, isReservedAccount)."""
-_LONGEST_ACCOUNT: Final = 1000
+_MAX_ACCOUNT_LENGTH: Final = 1000
 """Characters. Names of accounts stand in addresses and reports; operator mode's have 56."""
-_RELOAD: Final = 2.0
-_PAUSE: Final = 0.5
+_RELOAD_TIMEOUT: Final = 2.0
+_PAUSE_SECONDS: Final = 0.5
 _C = TypeVar("_C", bound=Connection)
 
 
@@ -247,9 +247,9 @@ async def read_account_name(connection: Connection) -> str:
     """
     The account that *connection* belongs to. Raises MalformedAnswerError if what the server names can be none.
 
-    A server that reloads its accounts does not listen for a moment: it is asked again for `_RELOAD` seconds.
+    A server that reloads its accounts does not listen for a moment: it is asked again for `_RELOAD_TIMEOUT` seconds.
     """
-    until = time.monotonic() + _RELOAD
+    until = time.monotonic() + _RELOAD_TIMEOUT
     while True:
         try:
             answer = await connection.request_json(WHO_AM_I)
@@ -257,8 +257,8 @@ async def read_account_name(connection: Connection) -> str:
         except NoRespondersError:
             if time.monotonic() > until:
                 raise
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE_SECONDS)
     account = str(object_or_empty(answer.get("data")).get("account", GLOBAL_ACCOUNT))
-    if len(account) > _LONGEST_ACCOUNT:
+    if len(account) > _MAX_ACCOUNT_LENGTH:
         raise MalformedAnswerError(WHO_AM_I, f"the account's name has {len(account):,} characters")
     return account

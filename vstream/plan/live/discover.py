@@ -17,14 +17,14 @@ from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, Disco
 from vstream.plan.importing.topology import make_routing_refusal
 from vstream.plan.live.connections import read_account_name
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
-from vstream.plan.live.observe import IN_FLIGHT, LEADER_TIMEOUT
+from vstream.plan.live.observe import LEADER_TIMEOUT, MAX_PARALLEL_REQUESTS
 from vstream.plan.plan import RULE, kind_of
 from vstream.plan.rules import LoadedEntries
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Routing, ServerVersion
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, ObservedStream
 
-_PAUSE = 0.5
+_PAUSE_SECONDS = 0.5
 
 
 async def discover(
@@ -130,14 +130,14 @@ async def _read_streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:
                 f"these streams exist, but no server answers for them: {', '.join(missing)}",
                 hint="import when all regions are up: a topology without them would remove their sources",
             )
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _read_consumers(
     admin: JetStreamAdmin, streams: Mapping[str, ObservedStream]
 ) -> dict[str, Mapping[str, ObservedConsumer]]:
     """The durables of each stream that has consumers. Raises NotReachableError if one does not answer."""
-    slots = asyncio.Semaphore(IN_FLIGHT)
+    slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
 
     async def list_consumers(name: str) -> tuple[Mapping[str, ObservedConsumer], tuple[str, ...]]:
         async with slots:

@@ -19,15 +19,15 @@ from vstream.formatting import quote_names
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
-from vstream.plan.live.reader_positions import BEACON, TIMEOUT, LivePositionReader, LiveStream
+from vstream.plan.live.reader_positions import BEACON_HINT, TIMEOUT, LivePositionReader, LiveStream
 from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
 from vstream.value_class import value_class
 
-STEADY = 2.0
+STEADY_SECONDS = 2.0
 """Seconds that a gate's condition must hold: by then, accepted messages are stored."""
-_BACK = "let the topology have the region again, apply it, and take it out once more"
-_SAMPLES = 64
+_HINT = "let the topology have the region again, apply it, and take it out once more"
+_MAX_SAMPLES = 64
 """Messages of a copy that are compared with its origin's, and of a stream with those before it moved."""
 _CLOCK_SKEW = timedelta(minutes=1)
 _REMOVING = ("max_bytes", "max_msgs_per_subject", "allow_msg_ttl")
@@ -191,7 +191,7 @@ class LiveGateChecker:
         for origin in donor.config.source_names:
             position = await self._positions.find(donor, origin)
             if position.seq is None:
-                return f"{position.explain_unknown()}; {BEACON}"
+                return f"{position.explain_unknown()}; {BEACON_HINT}"
         return None
 
     async def _check_at_rest(self, gate: Gate) -> str | None:
@@ -226,13 +226,13 @@ class LiveGateChecker:
         before = self._drained.get(origin.name)
         if before is not None:
             more = origin.last_seq - before
-            text = f"{more:,} messages have come into `{origin.name}`, which no stream sources any more: {_BACK}"
+            text = f"{more:,} messages have come into `{origin.name}`, which no stream sources any more: {_HINT}"
             return text if more else None
         # An earlier run has drained it, and nobody sources it now: what it holds must be in the readers.
         for name in gate.counterparts:
             missing = await self._describe_lag(await self._positions.read_stream(name), origin)
             if missing is not None:
-                return f"{missing}, which no stream sources any more: {_BACK}"
+                return f"{missing}, which no stream sources any more: {_HINT}"
         return None
 
     def _wait_for_steady(self, gate: Gate, state: object, reason: str) -> str | None:
@@ -241,7 +241,7 @@ class LiveGateChecker:
         if before != state:
             self._steady[gate] = (state, time.monotonic())
             return reason
-        return None if time.monotonic() - since >= STEADY else reason
+        return None if time.monotonic() - since >= STEADY_SECONDS else reason
 
     async def _describe_lag(self, reader: LiveStream, origin: LiveStream) -> str | None:
         """How far *reader* is behind *origin*; None if it has taken everything that *origin* holds."""
@@ -280,5 +280,5 @@ def _read_limit(stream: LiveStream, name: str) -> int:
 
 def _choose_samples(first: int, last: int) -> Sequence[int]:
     """Some of the sequences *first* to *last*: evenly spread, and more and more towards the end, where most is lost."""
-    spread = range(first, last + 1, max(1, (last - first) // _SAMPLES))
+    spread = range(first, last + 1, max(1, (last - first) // _MAX_SAMPLES))
     return sorted({*spread, *(last + 1 - 2**power for power in range((last - first + 1).bit_length()))})

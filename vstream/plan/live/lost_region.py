@@ -21,7 +21,7 @@ from vstream.topology.profiles import profile_of
 from vstream.topology.replication import physical_streams
 from vstream.topology.stream_config import REGION_KEY, ObservedStream
 
-_HINT = "it is alive: `vstream region failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
+_ALIVE_HINT = "it is alive: `vstream region failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
 
 
 async def require_silent_and_unused(
@@ -43,11 +43,11 @@ async def require_silent_and_unused(
             )
         report = await ask_region(region, endpoints.get(region))
         if report.verdict is DeathVerdict.ALIVE:
-            raise RefusedError(f"region `{region}` is not dead: {report.alive[0]}", hint=_HINT)
+            raise RefusedError(f"region `{region}` is not dead: {report.alive[0]}", hint=_ALIVE_HINT)
         for stream in topology.streams:
             for role in (Role.WRITE, Role.READ):
                 if (name := physical.physical_name(stream, role, region)) in observed.streams:
-                    raise RefusedError(f"region `{region}` is not dead: stream `{name}` answers", hint=_HINT)
+                    raise RefusedError(f"region `{region}` is not dead: stream `{name}` answers", hint=_ALIVE_HINT)
 
 
 async def measure_losses(

@@ -32,9 +32,9 @@ from vstream.topology.stream_config import ROLE_KEY, ObservedStream
 
 LEADER_TIMEOUT = 10.0
 """Seconds that streams get to elect a leader. It takes 4 to 9."""
-_PAUSE = 0.5
+_PAUSE_SECONDS = 0.5
 _READ_FROM = frozenset({Role.READ.value, Role.ORIGIN.value})
-IN_FLIGHT = 32
+MAX_PARALLEL_REQUESTS = 32
 
 
 async def observe(
@@ -137,7 +137,7 @@ async def _read_consumers(
         if stream.config.owner == topology.name and stream.config.metadata_value(ROLE_KEY) in _READ_FROM:
             read_streams.add(name)
     asked = sorted(name for name in read_streams & streams.keys() if streams[name].consumers)
-    slots = asyncio.Semaphore(IN_FLIGHT)
+    slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
 
     async def list_consumers(name: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
         async with slots:
@@ -237,7 +237,7 @@ async def _list_streams(
         place_of = {part.name: part.place for part in list_physical_streams(topology)} if missing else {}
         if all(place_of.get(name) not in reached for name in missing) or time.monotonic() > deadline:
             return streams, (*missing, *away)
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _read_region_rules(

@@ -26,12 +26,12 @@ from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, parse_positi
 from vstream.value_class import value_class
 
 TIMEOUT = 5.0
-SCANNED = 4096
+MAX_SCANNED = 4096
 """Messages at the end of a stream that are looked through for the newest from a write stream that is there."""
 _READ_TIMEOUT = 30.0
 """Seconds without a message, where a whole stream is read."""
-_AT_ONCE = 64
-BEACON = "publish a message in that region, and it will be"
+_MAX_PARALLEL_READS = 64
+BEACON_HINT = "publish a message in that region, and it will be"
 
 
 @value_class
@@ -74,7 +74,7 @@ class ReaderPosition:
     def explain_unknown(self) -> str:
         """What is not known, where *seq* is None."""
         name = self.reader.name
-        return f"how much of `{self.origin}` is in `{name}` cannot be told from its last {SCANNED:,} messages"
+        return f"how much of `{self.origin}` is in `{name}` cannot be told from its last {MAX_SCANNED:,} messages"
 
 
 class LivePositionReader:
@@ -146,7 +146,7 @@ class LivePositionReader:
         for origin in origins:
             position = await self.find(reader, origin)
             if position.seq is None:
-                raise VstreamError(position.explain_unknown(), hint=BEACON)
+                raise VstreamError(position.explain_unknown(), hint=BEACON_HINT)
             following[origin] = position.seq + 1
         return following
 
@@ -207,7 +207,7 @@ class LivePositionReader:
         low, high, newest = max(reader.first_seq, 1), reader.last_seq, None
         while low <= high:
             middle = (low + high) // 2
-            seqs = range(middle, min(middle + _AT_ONCE, reader.last_seq + 1))
+            seqs = range(middle, min(middle + _MAX_PARALLEL_READS, reader.last_seq + 1))
             messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in seqs))
             seen: list[tuple[int, int]] = []
             for message in messages:
@@ -237,7 +237,7 @@ class LivePositionReader:
 
     async def _read_back(self, reader: LiveStream, origin: str, since: int = 1) -> tuple[int | None, int]:
         """The newest from *origin* as `_read_newest` says it, and how many of the later sequences of *reader* are empty."""
-        bottom, top, size = max(reader.first_seq, since), reader.last_seq, SCANNED
+        bottom, top, size = max(reader.first_seq, since), reader.last_seq, MAX_SCANNED
         removed = 0
         while top >= bottom:
             first, newest = max(bottom, top - size + 1), None
@@ -256,12 +256,12 @@ class LivePositionReader:
         return None, removed
 
     async def _scan(self, reader: LiveStream, origin: str) -> int | None:
-        """As `_read_newest`, of the last `SCANNED` messages."""
-        bottom = max(reader.first_seq, reader.last_seq - SCANNED + 1, 1)
+        """As `_read_newest`, of the last `MAX_SCANNED` messages."""
+        bottom = max(reader.first_seq, reader.last_seq - MAX_SCANNED + 1, 1)
         # Where Direct Get is off, nobody answers it.
         get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.get_by_seq_from_leader
-        for top in range(reader.last_seq, bottom - 1, -_AT_ONCE):
-            seqs = range(top, max(bottom, top - _AT_ONCE + 1) - 1, -1)
+        for top in range(reader.last_seq, bottom - 1, -_MAX_PARALLEL_READS):
+            seqs = range(top, max(bottom, top - _MAX_PARALLEL_READS + 1) - 1, -1)
             messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in seqs))
             for message in messages:
                 headers = message.headers if message is not None else {}

@@ -23,7 +23,7 @@ from vstream.plan.topology_edit import find_region
 from vstream.topology.model import Endpoint, Region, Topology
 from vstream.value_class import value_class
 
-_PING = "$SYS.REQ.SERVER.PING"
+_PING_SUBJECT = "$SYS.REQ.SERVER.PING"
 ANSWER_TIMEOUT = 3.0
 """Seconds that servers get to answer. They take milliseconds, and the slowest round trip."""
 DIAL_TIMEOUT = 3.0
@@ -183,8 +183,8 @@ async def _ask_system(system: Mapping[str, Endpoint]) -> tuple[dict[str, str], s
     clusters: dict[str, str] = {}
 
     def note(answer: Reply) -> bool:
-        with convert_malformed_errors(_PING):
-            server = decode_object(answer.data, _PING)["server"]
+        with convert_malformed_errors(_PING_SUBJECT):
+            server = decode_object(answer.data, _PING_SUBJECT)["server"]
             clusters[require_text(server["name"])] = require_text(server.get("cluster") or "")
         return False
 
@@ -193,7 +193,7 @@ async def _ask_system(system: Mapping[str, Endpoint]) -> tuple[dict[str, str], s
     except VstreamError as error:
         return {}, f"cannot be asked ({error.message})"
     try:
-        await connection.request_many(_PING, is_last=note, timeout=ANSWER_TIMEOUT)
+        await connection.request_many(_PING_SUBJECT, is_last=note, timeout=ANSWER_TIMEOUT)
     except NoRespondersError:
         return {}, "is not that of the user under `connect.….system`"
     except NotReachableError:

@@ -22,18 +22,18 @@ from vstream.topology.profiles import profile_of
 
 _MAPPED = Routing.MAPPED.value
 _ACCOUNTS = Routing.ACCOUNTS.value
-_MOVE = (
+_MOVE_HINT = (
     "say `routing: mapped` and `moves_to: accounts` first, apply it, and then `routing: accounts` and "
     "`moves_from: mapped` (docs/changes.md)"
 )
-_STEPS = (
+_STEPS_HINT = (
     "keep the region for now, and take it out of the `regions` of each stream; "
     "once that is applied, take it out of the topology"
 )
-_CLUSTERED = 2
+_MIN_CLUSTER_SERVERS = 2
 _API_RULE = f"{API}.>"
 """What leads clients to the streams of `accounts`, and of no other layout."""
-_BESIDE = (
+_STILL_IN_OLD_LAYOUT = (
     "notice nothing of this step: they stay in the layout that they are in, and the new one is made and fed beside it"
 )
 _LED_OVER = (
@@ -46,7 +46,7 @@ _TAKEN_OUT = (
     "lose the consumers of the old streams, if they still use any, and a publish while a server "
     "reloads may get no answer"
 )
-_BACK = "notice nothing of this step: they have not left the layout that stays"
+_NEVER_LEFT = "notice nothing of this step: they have not left the layout that stays"
 
 
 def block_profile_change(context: DiffContext) -> tuple[Blocked, ...]:
@@ -93,7 +93,7 @@ def _block_other_layout(name: str, stream: stream_config.ObservedStream, routing
         reason = f"it was made with `routing: {former_routing}`, the topology says `{routing}`"
         hint = "a live topology cannot move from one to the other: change it back, or begin with new servers"
         if (former_routing, routing) == (_MAPPED, _ACCOUNTS):
-            hint = _MOVE
+            hint = _MOVE_HINT
     return Blocked(name=name, region=stream.config.region, reason=reason, hint=hint)
 
 
@@ -130,7 +130,7 @@ def block_unreachable_accounts(outcomes: Sequence[Outcome], context: DiffContext
                 name=name,
                 region=stream.config.region,
                 reason=f"its account `{account}` would be removed before other streams have copied everything from it",
-                hint=_STEPS,
+                hint=_STEPS_HINT,
             )
 
 
@@ -148,7 +148,7 @@ def block_unreachable_sources(outcomes: Sequence[Outcome], context: DiffContext)
                 yield Blocked.of(
                     change,
                     reason=f"nobody can ask `{stream_config.account_in(origin)}` whether everything of `{origin}` has been taken",
-                    hint=_STEPS,
+                    hint=_STEPS_HINT,
                 )
 
 
@@ -222,7 +222,7 @@ def note_deaf_subscribers(outcomes: Sequence[Outcome], context: DiffContext) -> 
     yield from outcomes
     new = {rule.source.partition(" ")[2] for rule in context.rules if rule.kind == ACCOUNT and rule.before is None}
     sizes = Counter(address.region for address in context.bundle.servers)
-    if not context.owned or max(sizes.values(), default=0) < _CLUSTERED:
+    if not context.owned or max(sizes.values(), default=0) < _MIN_CLUSTER_SERVERS:
         return
     for account in context.bundle.accounts:
         heard = {
@@ -255,7 +255,7 @@ def _write_profile_note(context: DiffContext) -> str | None:
     if former in staying and any(rule.source == _API_RULE for rule in context.rules):
         return _LED_OVER
     if old in staying and new in undesired:
-        return _BACK
+        return _NEVER_LEFT
     if old in staying and new in staying and context.rules:
-        return _BESIDE
+        return _STILL_IN_OLD_LAYOUT
     return None

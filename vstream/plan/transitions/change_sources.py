@@ -26,7 +26,7 @@ from vstream.topology.stream_config import (
     parse_source,
 )
 
-_BACK = (
+_WHY = (
     "somebody has changed it. If it was like this before, servers go on after the last message that it took so: "
     "what it has taken since arrives again, and `vstream repair messages --kind delete` removes it"
 )
@@ -116,7 +116,7 @@ def start_sources(update: Update) -> Update:
             continue  # the subject that servers give a stream without sources
         if change.is_source and change.after is not None:
             is_back = change.before is not None and not update.adopts and not _is_extended(update.config.name, change)
-            risk, why = (Risk.RESOURCING, _BACK) if is_back else (Risk.SAFE, "it continues where it stopped")
+            risk, why = (Risk.RESOURCING, _WHY) if is_back else (Risk.SAFE, "it continues where it stopped")
             fields.append(replace(change, before=None, risk=risk, why=why))
         elif change.field == "subject_transform" and change.after is None:
             fields.append(replace(change, risk=Risk.DISRUPTIVE, why="each source has its own from now on"))

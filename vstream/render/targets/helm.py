@@ -19,9 +19,9 @@ from vstream.render.targets.hosts import list_missing_files
 from vstream.topology.bundle import OPERATOR_PATH, Artifact, Bundle, loaded_path
 from vstream.topology.model import JetStreamLimits, Region, Security, Server, Stretch, Topology
 
-_MIB = 1024**2
+_MIB_BYTES = 1024**2
 _EVALUATED = re.compile(r"<<|\$(?:include|tplYaml)")
-_MOST_IN_CONFIG_MAP = 1_000_000
+_MAX_CONFIG_MAP_BYTES = 1_000_000
 """Size that Kubernetes accepts in a ConfigMap, in bytes, minus its wrapping."""
 _POD_NAMES = re.compile(r"[a-z](?:[a-z0-9-]{0,50}[a-z0-9])?")
 _VOLUME_FACTOR = 1.1
@@ -135,7 +135,7 @@ def _common_view(topology: Topology, bundle: Bundle) -> dict[str, Any]:
     """What all releases have in common."""
     loaded = loaded_path(topology)
     text = bundle.text(loaded)
-    if len(text.encode()) > _MOST_IN_CONFIG_MAP:
+    if len(text.encode()) > _MAX_CONFIG_MAP_BYTES:
         raise VstreamError(
             f"{loaded} has {len(text.encode()):,} bytes: a ConfigMap takes 1 MiB",
             hint="put streams below common `roots`, or ship the file in a volume of your own",
@@ -196,7 +196,7 @@ def _stretch_view(topology: Topology, stretch: Stretch, region: Region) -> dict[
 
 
 def _storage_view(jetstream: JetStreamLimits) -> dict[str, Any]:
-    return {"jetstream": jetstream, "volume": f"{-(-int(jetstream.max_file * _VOLUME_FACTOR) // _MIB)}Mi"}
+    return {"jetstream": jetstream, "volume": f"{-(-int(jetstream.max_file * _VOLUME_FACTOR) // _MIB_BYTES)}Mi"}
 
 
 def _gateways_to_dial(topology: Topology, region: Region) -> list[dict[str, Any]]:

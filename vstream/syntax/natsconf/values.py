@@ -17,7 +17,7 @@ _UNITS: Final = {"": 1} | _DECIMAL | _BINARY
 _INTEGER: Final = re.compile(r"(-?[0-9]+)([a-zA-Z]*)")
 _ESCAPE: Final = re.compile(r'((?:\\x[0-9a-fA-F]{2})+)|\\([tnr"\\])')
 _NAMED_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\"}
-_MOST_DIGITS = 19
+_MAX_DIGITS = 19
 _INT64 = 1 << 63
 
 
@@ -40,7 +40,7 @@ def parse_integer(text: str) -> tuple[int, bool]:
         raise NotAValueError(f"`{text}` is not a number in the digits 0 to 9")
     sign, digits = ("-", match[1][1:]) if match[1].startswith("-") else ("", match[1])
     digits = digits.lstrip("0") or "0"
-    if len(digits) > _MOST_DIGITS or not -_INT64 <= (number := int(sign + digits)) < _INT64:
+    if len(digits) > _MAX_DIGITS or not -_INT64 <= (number := int(sign + digits)) < _INT64:
         raise NotAValueError(f"`{text}` does not fit into 64 bits")
     unit = _UNITS.get(match[2].lower())
     if unit is None:

@@ -16,7 +16,7 @@ _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
 _INT = re.compile(r"[-+]?[0-9]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_LONGEST_NUMBER = 40
+_MAX_NUMBER_LENGTH = 40
 """Characters: beyond any number that fits into 64 bits, and far below what is slow to convert."""
 _MERGE = "<<"
 
@@ -166,7 +166,7 @@ def _number(text: str) -> int | float | None:
     is_integer = _INT.fullmatch(text) or _HEX.fullmatch(text)
     if not is_integer and not _FLOAT.fullmatch(text):
         return None
-    if len(text) > _LONGEST_NUMBER:
+    if len(text) > _MAX_NUMBER_LENGTH:
         return math.inf if is_integer else float(text)
     if not is_integer:
         return float(text)

@@ -21,7 +21,7 @@ from contextlib import suppress
 
 from vstream.lab.links.proxy.proxy import Proxy, read_orders
 
-_DESCRIPTORS = 16384
+_MAX_DESCRIPTORS = 16384
 
 
 def main(place: Path) -> None:
@@ -47,7 +47,7 @@ def main(place: Path) -> None:
 def _raise_limit() -> None:
     """Each connection takes two descriptors, and macOS gives 256."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    limit = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_MAX_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

@@ -11,7 +11,7 @@ from typing import cast
 from vstream.lab.links.proxy.lanes import Lane, OneWayLink
 from vstream.lab.links.state import Cut, Front, Pair
 
-_FIRST_SYN = 1.0
+_FIRST_SYN_SECONDS = 1.0
 """Seconds until TCP tries to connect again. It doubles each time."""
 _CONNECT_TIMEOUT = 130.0
 """Seconds after which TCP gives up connecting."""
@@ -222,7 +222,7 @@ class ProxiedConnection:
 
     async def _completes_handshake(self, forward: OneWayLink, back: OneWayLink) -> bool:
         """Wait as long as TCP's handshake takes; False if it gives up. It needs both directions."""
-        waited, pause = 0.0, _FIRST_SYN
+        waited, pause = 0.0, _FIRST_SYN_SECONDS
         while forward.is_dropping or back.is_dropping:
             if waited > _CONNECT_TIMEOUT:
                 return False

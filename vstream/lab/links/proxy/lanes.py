@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator
 
 from vstream.lab.links.state import IDEAL, Cut, LinkState
 
-RTO = 0.2
+RTO_SECONDS = 0.2
 """Seconds after a round trip until TCP sends lost data again: the kernels' minimum. It doubles each time."""
-_LONGEST_RTO = 120.0
-_PACKET = 1448
+_MAX_RTO_SECONDS = 120.0
+_PACKET_BYTES = 1448
 """Bytes of a packet on an Ethernet."""
-_WINDOW = 4 * 2**20
+_WINDOW_BYTES = 4 * 2**20
 """Bytes that a connection can have in flight: about what kernels allow."""
-_QUEUE = 0.2
+_QUEUE_SECONDS = 0.2
 """How many seconds of a limited link's rate one connection may queue."""
-_SLICE = 0.005
+_SLICE_SECONDS = 0.005
 """Seconds of a limited link's rate that pass at once; several connections take turns of this length."""
 
 
@@ -32,7 +32,7 @@ class OneWayLink:
 
     def __init__(self) -> None:
         self.state: LinkState = IDEAL
-        self.rto = RTO
+        self.rto = RTO_SECONDS
         self._busy_until = 0.0
 
     @property
@@ -44,15 +44,15 @@ class OneWayLink:
     def window(self) -> int:
         """Bytes of one connection that may be in flight."""
         if not self.state.rate:
-            return _WINDOW
-        return min(_WINDOW, max(2**16, int(self.state.rate / 8 * (_QUEUE + 2 * (self.state.delay or 0)))))
+            return _WINDOW_BYTES
+        return min(_WINDOW_BYTES, max(2**16, int(self.state.rate / 8 * (_QUEUE_SECONDS + 2 * (self.state.delay or 0)))))
 
     def slices(self, data: bytes) -> Iterator[bytes]:
         """*data* in pieces that each arrive as a whole."""
         if not self.state.rate:
             yield data
             return
-        size = max(_PACKET, int(self.state.rate / 8 * _SLICE))
+        size = max(_PACKET_BYTES, int(self.state.rate / 8 * _SLICE_SECONDS))
         for start in range(0, len(data), size):
             yield data[start : start + size]
 
@@ -64,7 +64,7 @@ class OneWayLink:
             at = self._busy_until = max(now, self._busy_until) + size * 8 / state.rate
         at += (state.delay or 0) + random.random() * (state.jitter or 0)  # noqa: S311 - a network, not a secret
         if state.loss:
-            at += self._loss_delay(state.loss, -(-size // _PACKET))
+            at += self._loss_delay(state.loss, -(-size // _PACKET_BYTES))
         return at
 
     def _loss_delay(self, loss: float, packets: int) -> float:
@@ -73,7 +73,7 @@ class OneWayLink:
         chance = 1 - (1 - loss) ** packets
         while random.random() < chance:  # noqa: S311
             total += pause
-            pause = min(2 * pause, _LONGEST_RTO)
+            pause = min(2 * pause, _MAX_RTO_SECONDS)
             chance = loss
         return total
 
@@ -184,5 +184,5 @@ def next_resend(first: float, now: float, rto: float) -> float:
     at, pause = first, rto
     while at < now:
         at += pause
-        pause = min(2 * pause, _LONGEST_RTO)
+        pause = min(2 * pause, _MAX_RTO_SECONDS)
     return at

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
-_TRIES = (0.0, 0.01, 0.03, 0.1, 0.3)
+_PAUSES_SECONDS = (0.0, 0.01, 0.03, 0.1, 0.3)
 """Seconds before each look: a new process may not be recognisable yet."""
 _SUFFIX = ".conf"
 
@@ -36,7 +36,7 @@ class SocketOwners:
 
     async def region_of(self, port: int, front: int) -> str | None:
         """The region of the server that connected from *port* to *front*; None if it is not a server of this lab."""
-        for pause in _TRIES:
+        for pause in _PAUSES_SECONDS:
             await asyncio.sleep(pause)
             self._asked.add((port, front))
             self._next = self._next or asyncio.create_task(self._scan_sockets())

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from vstream.lab.links import state
 from vstream.lab.links.proxy.connections import HOST, ProxiedConnection
-from vstream.lab.links.proxy.lanes import RTO, OneWayLink
+from vstream.lab.links.proxy.lanes import RTO_SECONDS, OneWayLink
 from vstream.lab.links.proxy.owners import SocketOwners
 from vstream.lab.links.state import Answer, Front, Links, Pair
 
-BACKLOG = 1024
+BACKLOG_SIZE = 1024
 
 
 def read_orders(place: Path) -> Links:
@@ -78,7 +78,7 @@ class Proxy:
             self._states[pair].state = self.links.state(pair)
         for pair in self.links.pairs:
             forth, back = self._states[pair], self._states[pair[::-1]]
-            forth.rto = RTO + (forth.state.delay or 0) + (back.state.delay or 0)
+            forth.rto = RTO_SECONDS + (forth.state.delay or 0) + (back.state.delay or 0)
         for connection in tuple(self._open):
             connection.refresh()
 
@@ -126,7 +126,7 @@ def _bind(port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.settimeout(0)
         listener.bind((HOST, port))
-        listener.listen(BACKLOG)
+        listener.listen(BACKLOG_SIZE)
     except OSError:
         listener.close()
         raise

@@ -22,7 +22,7 @@ PREFIX = "$JS.API."
 _STREAM = "<stream>"
 _ANY_TOKEN = "x"
 _OPEN = frozenset({PARTIAL_WILDCARD, FULL_WILDCARD})
-_CLOSE = 0.7
+_CUTOFF = 0.7
 _ONE_TOKEN = frozenset({Function.WILDCARD, Function.PARTITION, Function.RANDOM, Function.LEFT, Function.RIGHT})
 
 
@@ -228,7 +228,7 @@ def _find_verb(token: str, *, may_be_misspelt: bool) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _find_closest(token: str) -> str | None:
-    return next(iter(get_close_matches(token.upper(), _VERBS, n=1, cutoff=_CLOSE)), None)
+    return next(iter(get_close_matches(token.upper(), _VERBS, n=1, cutoff=_CUTOFF)), None)
 
 
 @lru_cache(maxsize=4096)

@@ -27,13 +27,13 @@ from vstream.subjects.algebra import SEPARATOR, SubjectTrie, is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
 from vstream.subjects.transform import effective_source
 
-_ENOUGH_RULES = 2
+_MIN_RULES = 2
 """The number of rules that must agree before a different one is reported."""
-_PAIR = 2
-_ALIKE = 0.7
+_PAIR_SIZE = 2
+_CUTOFF = 0.7
 """From which similarity on a name is a slip of another one."""
-_MOST_NAMES = 10
-_MOST = 50
+_MAX_NAMES = 10
+_MAX_DIFFERENCES = 50
 """How many differences between servers are listed."""
 _DIGITS = re.compile(r"[0-9]+")
 
@@ -59,7 +59,7 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Violation]:
                 if name is None or destination.cluster is None or name not in names.unknown:
                     continue
                 meant = names.unknown[name]
-                clusters = summarize_names(names.clusters, _MOST_NAMES)
+                clusters = summarize_names(names.clusters, _MAX_NAMES)
                 # Gateways may learn of a region whose files are not here.
                 unless = "" if meant or workspace.topology else "unless servers elsewhere have that name, "
                 yield Violation(
@@ -113,9 +113,9 @@ def _restrict_to_readers(workspace: Workspace, block: MappingsBlock) -> Workspac
 def _find_odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]:
     """Names that occur once, each with the one that it resembles and that every other rule has instead."""
     scoped = [entry.clusters for entry in view_block(block).entries if entry.clusters]
-    if len(scoped) == _PAIR:
+    if len(scoped) == _PAIR_SIZE:
         return _find_swapped_letters(*scoped)
-    usual = [name for name, count in used.items() if count == len(scoped) - 1 >= _ENOUGH_RULES]
+    usual = [name for name, count in used.items() if count == len(scoped) - 1 >= _MIN_RULES]
     rules = {name: clusters for clusters in scoped for name in clusters}
     odd: dict[str, str | None] = {}
     for name, count in used.items():
@@ -166,12 +166,12 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
             if expected is None or entry.source not in scoped:
                 continue
             missing = sorted(expected - scoped[entry.source])
-            maybe_missing = sorted(reachable - scoped[entry.source]) if len(entry.clusters) >= _PAIR else []
+            maybe_missing = sorted(reachable - scoped[entry.source]) if len(entry.clusters) >= _PAIR_SIZE else []
             if missing or maybe_missing:
                 yield Violation(
                     at=entry.key_span,
                     message=f"`{entry.source}` has no destination for cluster{'s' * (len(missing or maybe_missing) > 1)} "
-                    f"{summarize_names(missing or maybe_missing, _MOST_NAMES)}: it stays unmapped there",
+                    f"{summarize_names(missing or maybe_missing, _MAX_NAMES)}: it stays unmapped there",
                     hint="add one for each cluster, or one without `cluster` for all others",
                     severity=None if missing else Severity.NOTE,
                 )
@@ -237,13 +237,13 @@ def _expect_by_others(block: MappingsBlock, scoped: Mapping[str, frozenset[str]]
     expected: dict[str, frozenset[str]] = {}
     how_many = Counter(scoped.values())
     usual = max(how_many, key=lambda api_rule: (how_many[api_rule], sorted(api_rule)), default=frozenset[str]())
-    if len(scoped) == _PAIR:
+    if len(scoped) == _PAIR_SIZE:
         # Of two rules, the one with fewer clusters is the one where somebody forgot one.
         usual = frozenset[str]().union(*scoped.values())
         expected.update(
             {source: usual for source, clusters in scoped.items() if clusters < usual and usual in how_many}
         )
-    elif how_many[usual] >= _ENOUGH_RULES:
+    elif how_many[usual] >= _MIN_RULES:
         expected.update(
             {source: usual for source, clusters in scoped.items() if how_many[clusters] == 1 and clusters < usual}
         )
@@ -298,9 +298,9 @@ def _check_named_after_another(block: MappingsBlock) -> Iterator[Violation]:
     places = Counter(tokens.index(name) for name, tokens, _ in scoped if name in tokens)
     place, count = max(places.items(), key=lambda item: item[1], default=(0, 0))
     names = {name for name, tokens, _ in scoped if tokens[place : place + 1] == [name]}
-    for name, tokens, destination in scoped if count >= _ENOUGH_RULES else ():
+    for name, tokens, destination in scoped if count >= _MIN_RULES else ():
         token = tokens[place] if place < len(tokens) else ""
-        if name in names.difference(tokens) and (token in names or get_close_matches(token, [name], cutoff=_ALIKE)):
+        if name in names.difference(tokens) and (token in names or get_close_matches(token, [name], cutoff=_CUTOFF)):
             corrected = SEPARATOR.join((*tokens[:place], name, *tokens[place + 1 :]))
             yield Violation(
                 at=destination.subject.span if destination.subject else destination.span,
@@ -329,7 +329,7 @@ def _check_mapped_past(block: MappingsBlock, streams: Sequence[StreamFile]) -> I
                     yield Violation(
                         at=destination.subject.span if destination.subject else destination.span,
                         message=f"`{stream_here.config.name}`, the write stream in this cluster, does not store `{target}`",
-                        hint=f"write the subject that it stores: {quote_names(stream_here.config.subjects[:_PAIR])}",
+                        hint=f"write the subject that it stores: {quote_names(stream_here.config.subjects[:_PAIR_SIZE])}",
                         related=(Related(span=stream_here.locate("subjects"), message="what it stores"),),
                     )
 
@@ -370,7 +370,7 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
                 findings += _check_differences(block, earlier_block, is_same_cluster=is_same)
     for group in (*connected, *systems.values()):
         findings += _find_servers_without_rules(group)
-    yield from {finding.at: finding for finding in findings[:_MOST]}.values()
+    yield from {finding.at: finding for finding in findings[:_MAX_DIFFERENCES]}.values()
 
 
 def _cluster_name(server: ServerConf) -> str:

@@ -15,7 +15,7 @@ from vstream.lint.workspace import MappingEntry, MappingsBlock, Workspace
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.transform import effective_source
 
-_BLOCKS_AT_HAND = 256
+_MAX_CACHED = 256
 _LOOKUP = frozenset({"STREAM.INFO"})
 
 
@@ -82,7 +82,7 @@ class _Virtual:
         return lacking
 
 
-@lru_cache(maxsize=_BLOCKS_AT_HAND)
+@lru_cache(maxsize=_MAX_CACHED)
 def _find_virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
     """
     The virtual names of *block*, in the order written.

@@ -8,7 +8,7 @@ from itertools import islice
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.mappings.entries import MANY, find_errors, view_block, with_server_wording
+from vstream.lint.rules.mappings.entries import MAX_FINDINGS, find_errors, view_block, with_server_wording
 from vstream.lint.workspace import MappingEntry, MappingForm, MappingsBlock, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, example_of_overlap, is_literal
 from vstream.subjects.functions import ErrorKind, looks_like_call
@@ -182,7 +182,7 @@ def duplicate_destination(workspace: Workspace) -> Iterator[Violation]:
     yield from find_errors(workspace, MappingErrorKind.DUPLICATE_DESTINATION, hint)
 
 
-_FEW_CLUSTERS = 64
+_MAX_CLUSTERS = 64
 """The maximum number of clusters in which two rules are compared; beyond it they count as different."""
 
 
@@ -200,7 +200,7 @@ def overlapping_sources(workspace: Workspace) -> Iterator[Violation]:
     If both rules map the example to the same subject in every cluster, the finding is a warning.
     """
     for block in workspace.blocks:
-        for first, second in islice(block.table.overlapping(), MANY):
+        for first, second in islice(block.table.overlapping(), MAX_FINDINGS):
             pair = sorted((block.entry(first), block.entry(second)), key=lambda entry: entry.key_span)
             yield _make_overlap_violation(block, *pair)
 
@@ -217,7 +217,7 @@ def _make_overlap_violation(block: MappingsBlock, first: MappingEntry, second: M
     example = example_of_overlap(effective_source(first.source), effective_source(second.source)) or ""
     names = sorted(first.clusters | second.clusters | {""})
     same = (
-        len(names) <= _FEW_CLUSTERS
+        len(names) <= _MAX_CLUSTERS
         and is_literal(example)
         and all(_candidates_agree(block, example, cluster) for cluster in names)
     )

@@ -16,9 +16,9 @@ from vstream.subjects.functions import TransformError, parse_token
 from vstream.subjects.mapping_rules import MappingError, MappingErrorKind
 from vstream.subjects.transform import effective_source
 
-MANY = 200
+MAX_FINDINGS = 200
 """The maximum number of findings of one kind for a block."""
-_BLOCKS_AT_HAND = 256
+_MAX_CACHED = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +53,7 @@ class BlockView:
     """Every destination that is an API subject."""
 
 
-@lru_cache(maxsize=_BLOCKS_AT_HAND)
+@lru_cache(maxsize=_MAX_CACHED)
 def view_block(block: MappingsBlock) -> BlockView:
     """What rules share about *block*: its effective entries, and their API requests."""
     entries = tuple({entry.source: entry for entry in block.entries}.values())
@@ -78,7 +78,7 @@ def view_block(block: MappingsBlock) -> BlockView:
     )
 
 
-@lru_cache(maxsize=_BLOCKS_AT_HAND)
+@lru_cache(maxsize=_MAX_CACHED)
 def index_sources(block: MappingsBlock) -> tuple[SubjectTrie, tuple[MappingEntry, ...]]:
     """The entries that the server accepts, and an index of their sources."""
     entries = view_block(block).accepted

@@ -27,7 +27,7 @@ from vstream.topology.naming import OWN_API
 Refusal: TypeAlias = tuple[MappingEntry, MappingDestination]
 
 
-_AT_HAND = 256
+_MAX_CACHED = 256
 _GLOBAL = "$G"
 
 
@@ -92,7 +92,7 @@ def _find_patterns(written: tuple[ConfValue, ...]) -> tuple[str, ...]:
 
 
 # Many users have the same permissions, and each set of them may cost a walk over all rules.
-@lru_cache(maxsize=_AT_HAND)
+@lru_cache(maxsize=_MAX_CACHED)
 def _not_allowed(block: MappingsBlock, cluster: str | None, allowed: tuple[str, ...]) -> Mapping[str, Refusal]:
     """The allowed patterns with a publish that is mapped to a forbidden subject, each with the first such rule."""
     trie, entries = index_sources(block)
@@ -117,7 +117,7 @@ def _is_lost(target: MappingDestination, cluster: str | None, allowed: tuple[str
     return not any(overlaps(result, allowed_subject) for allowed_subject in allowed)
 
 
-@lru_cache(maxsize=_AT_HAND)
+@lru_cache(maxsize=_MAX_CACHED)
 def _refusals_of_deny(
     block: MappingsBlock, cluster: str | None, allowed: tuple[str, ...] | None, denied: tuple[str, ...]
 ) -> Mapping[str, Refusal]:
@@ -141,7 +141,7 @@ def _applies(destination: MappingDestination, cluster: str | None) -> bool:
     return destination.model.cluster is None or cluster is None or destination.model.cluster == cluster
 
 
-@lru_cache(maxsize=_AT_HAND)
+@lru_cache(maxsize=_MAX_CACHED)
 def _find_targets(block: MappingsBlock) -> tuple[SubjectTrie, tuple[Refusal, ...]]:
     """The destinations of a block that are patterns, and an index of them."""
     _, entries = index_sources(block)

@@ -17,7 +17,7 @@ from vstream.topology.naming import RESERVED_NAMES, with_placeholders
 NEVER = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.RESTORE")
 _DIVERGING = ("STREAM.PURGE", "STREAM.MSG.DELETE")
 _REPLIES = ("$JS.ACK.", "$JS.FC.")
-_SHORTEST_REPLY = 3
+_MIN_REPLY_TOKENS = 3
 
 
 @rule("VS330", "unknown-api-subject", Severity.ERROR)
@@ -180,7 +180,7 @@ def dead_reply_rule(workspace: Workspace) -> Iterator[Violation]:
     for block in workspace.blocks:
         for entry in view_block(block).entries:
             prefix = next((reply for reply in _REPLIES if entry.source.startswith(reply)), None)
-            stream = entry.source.split(SEPARATOR)[_SHORTEST_REPLY - 1 : _SHORTEST_REPLY] if prefix else []
+            stream = entry.source.split(SEPARATOR)[_MIN_REPLY_TOKENS - 1 : _MIN_REPLY_TOKENS] if prefix else []
             if prefix is None or not stream or effective_source(stream[0])[:1] in ("*", ">"):
                 continue
             replies = [reply.model.subject for reply in entry.destinations]

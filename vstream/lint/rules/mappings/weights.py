@@ -9,7 +9,7 @@ from functools import lru_cache
 from vstream.diagnostics import Edit, Related, Severity, Span
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import (
-    MANY,
+    MAX_FINDINGS,
     find_errors,
     index_sources,
     pattern,
@@ -23,7 +23,7 @@ from vstream.subjects.mapping_rules import MappingError, MappingErrorKind
 from vstream.subjects.resolve import publish_cost_us
 from vstream.topology.naming import OWN_API
 
-_ALL = 100
+_PERCENT = 100
 
 
 def _locate_weight(block: MappingsBlock, error: MappingError) -> Span:
@@ -83,14 +83,14 @@ def weights_below_100(workspace: Workspace) -> Iterator[Violation]:
             if any(destination.model.subject == entry.source for destination in entry.destinations):
                 continue
             totals = sum_weights(entry)
-            if all(total >= _ALL for total in totals.values()):
+            if all(total >= _PERCENT for total in totals.values()):
                 continue
             by_cluster: defaultdict[str, list[MappingDestination]] = defaultdict(list)
             for destination in entry.destinations:
                 by_cluster[destination.model.cluster or ""].append(destination)
             is_scoped = len(by_cluster) > ("" in by_cluster)
             for cluster, total in totals.items():
-                if total < _ALL:
+                if total < _PERCENT:
                     yield _too_little(entry, cluster, total, by_cluster[cluster], is_scoped=is_scoped)
 
 
@@ -102,10 +102,10 @@ def _too_little(
     # A share of 0 may switch a cluster off, and a share everywhere may try something new: only the user knows.
     is_slip = len(destinations) == 1 and weight is not None and cluster and total
     is_trial = len(entry.destinations) == 1 and not is_scoped and total
-    rest = f'{{destination: "{entry.source}", weight: {_ALL - total}%}}'
+    rest = f'{{destination: "{entry.source}", weight: {_PERCENT - total}%}}'
     return Violation(
         at=weight.span if weight else destinations[-1].locate(),
-        message=f"the weights{where} add up to {total} %: {_ALL - total} % of `{entry.source}` is not mapped",
+        message=f"the weights{where} add up to {total} %: {_PERCENT - total} % of `{entry.source}` is not mapped",
         hint="make the total 100 %" + ("" if is_scoped else f", or keep the rest on its subject: `{rest}`"),
         fix=(Edit(span=weight.span, text="100%"),) if is_slip and weight else (),
         severity=Severity.NOTE if is_trial else None,
@@ -134,9 +134,9 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Violation]:
             totals = {"": 0, **sum_weights(entry)}
             if clusters and clusters <= named:
                 del totals[""]
-            short = [(cluster, total) for cluster, total in sorted(totals.items(), reverse=True) if total < _ALL]
+            short = [(cluster, total) for cluster, total in sorted(totals.items(), reverse=True) if total < _PERCENT]
             elsewhere = "in other clusters" if named else "everywhere"
-            lost = [f"{_ALL - total} % {f'in cluster `{name}`' if name else elsewhere}" for name, total in short]
+            lost = [f"{_PERCENT - total} % {f'in cluster `{name}`' if name else elsewhere}" for name, total in short]
             if lost:
                 yield Violation(
                     at=unchanged.locate(),
@@ -186,7 +186,7 @@ def _two_digits(number: float) -> str:
     return f"{round(number / step) * step:,}"
 
 
-_BLOCKS_AT_HAND = 256
+_MAX_CACHED = 256
 _ENOUGH_OPEN = 1_000
 """How many destinations that begin with a wildcard are compared: each may cost a walk over all first tokens."""
 _GLOBAL = "$G"
@@ -245,7 +245,7 @@ def _list_sides(server: ServerConf, account: str | None) -> Iterator[str]:
         yield "leaf"
 
 
-@lru_cache(maxsize=_BLOCKS_AT_HAND)
+@lru_cache(maxsize=_MAX_CACHED)
 def _find_remapped(block: MappingsBlock) -> tuple[tuple[MappingEntry, MappingDestination, MappingEntry], ...]:
     """Destinations that rules take, each with its entry and the first rule that takes it and changes it."""
     inside: list[tuple[MappingEntry, MappingDestination, MappingEntry]] = []
@@ -264,7 +264,7 @@ def _find_remapped(block: MappingsBlock) -> tuple[tuple[MappingEntry, MappingDes
             taker = takers[subject]
             if taker is not None:
                 inside.append((entry, destination, taker))
-                if len(inside) == MANY:
+                if len(inside) == MAX_FINDINGS:
                     return tuple(inside)
                 break
     return tuple(inside)

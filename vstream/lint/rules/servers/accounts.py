@@ -314,9 +314,9 @@ def _read_imports(account: AccountConf) -> Iterator[SharedSubject]:
                 )
 
 
-_SHORTEST_KEY: Final = 20
+_MIN_KEY_LENGTH: Final = 20
 _RESERVED: Final = "$G"
-_MOST_PERCENT: Final = 100
+_MAX_PERCENT: Final = 100
 
 
 def check_user_keys(server: ServerConf) -> Iterator[Violation]:
@@ -327,7 +327,7 @@ def check_user_keys(server: ServerConf) -> Iterator[Violation]:
             continue
         login = entry(conf, "user", "username", "password", "pass")
         # What is much shorter stands for a key, in documents and tests.
-        if len(key.text) >= _SHORTEST_KEY and not is_key(key.text, "U"):
+        if len(key.text) >= _MIN_KEY_LENGTH and not is_key(key.text, "U"):
             yield make_refusal(
                 key.span,
                 f"`{key.text}` is not the public key of a user",
@@ -400,7 +400,7 @@ def _check_latency(conf: ConfMap | None) -> Iterator[Violation]:
             subject.span, f"latencies cannot be published to `{subject.text}`", "write a subject without wildcards"
         )
     percent = str(sampling.value).removesuffix("%") if sampling is not None else ""
-    if sampling is not None and percent.isdecimal() and not 1 <= int(percent) <= _MOST_PERCENT:
+    if sampling is not None and percent.isdecimal() and not 1 <= int(percent) <= _MAX_PERCENT:
         yield make_refusal(
             sampling.span, f"{sampling.value} is not a share of the requests", "write a percentage from 1 to 100"
         )

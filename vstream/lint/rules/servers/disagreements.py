@@ -37,7 +37,8 @@ _Rights = dict[str, frozenset[str]]
 
 _ANYTHING: Final = ">"
 _SHOWN: Final = 3
-_DEFAULT_PAYLOAD: Final = 1 << 20
+"""Maximum number of names."""
+_DEFAULT_PAYLOAD_BYTES: Final = 1 << 20
 _HANDSHAKE_FIRST: Final = ("handshake_first", "first", "immediate")
 
 
@@ -126,7 +127,7 @@ def _are_alternatives(servers: list[ServerConf]) -> bool:
 def _compare_payloads(group: list[ServerConf]) -> Iterator[Violation]:
     """Who reconnects to a server that takes less cannot publish any more what another one took."""
     limits = [(option(server.root, "max_payload"), server) for server in group]
-    sizes = [(limit.value if limit else _DEFAULT_PAYLOAD, limit, server) for limit, server in limits]
+    sizes = [(limit.value if limit else _DEFAULT_PAYLOAD_BYTES, limit, server) for limit, server in limits]
     if any(not isinstance(size, int) for size, _, _ in sizes):
         return
     most, largest, largest_server = max(sizes, key=lambda item: int(str(item[0])))

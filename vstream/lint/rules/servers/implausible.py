@@ -33,10 +33,10 @@ _SMALLEST: Final[tuple[tuple[str, int], ...]] = (
 )
 """The options of a server that are sizes, and what nobody goes below, in bytes."""
 _STORAGE: Final = ("max_memory_store", "max_mem_store", "max_mem", "max_file_store", "max_file")
-_LEAST_STORAGE: Final = 64 << 10
+_MIN_STORAGE_BYTES: Final = 64 << 10
 _RANDOM_PORT: Final = "-1"
-_SHORTEST_S: Final[dict[str, float]] = {"ping_interval": 0.1, "write_deadline": 0.01}
-_LONGEST_WAIT_S: Final = 300
+_MIN_SECONDS: Final[dict[str, float]] = {"ping_interval": 0.1, "write_deadline": 0.01}
+_MAX_WAIT_SECONDS: Final = 300
 _BCRYPT: Final = re.compile(r"\$2[abxy]\$\d\d\$[./A-Za-z0-9]{53}")
 _EVERYWHERE: Final = re.compile(r"0\.0\.0\.0|\[::\]")
 _NOBODY: Final = "$2a$11$none"
@@ -76,9 +76,9 @@ def _open_system_account(server: ServerConf) -> Iterator[Violation]:
 def _check_sizes(server: ServerConf) -> Iterator[Violation]:
     sized: list[tuple[ConfMap | None, str, int]] = [(server.root, name, least) for name, least in _SMALLEST]
     jetstream = server.jetstream.conf if server.jetstream else None
-    sized += [(jetstream, name, _LEAST_STORAGE) for name in _STORAGE]
+    sized += [(jetstream, name, _MIN_STORAGE_BYTES) for name in _STORAGE]
     for account in server.accounts:
-        sized += [(table(account.conf, "jetstream"), name, _LEAST_STORAGE) for name in (*MEMORY, *DISK)]
+        sized += [(table(account.conf, "jetstream"), name, _MIN_STORAGE_BYTES) for name in (*MEMORY, *DISK)]
     address = option(server.root, "listen", "port")
     is_test = address is not None and str(address.value).endswith(_RANDOM_PORT)
     for conf, name, least in sized:
@@ -97,7 +97,7 @@ def _check_sizes(server: ServerConf) -> Iterator[Violation]:
 
 
 def _check_times(server: ServerConf) -> Iterator[Violation]:
-    for name, least in _SHORTEST_S.items():
+    for name, least in _MIN_SECONDS.items():
         time = option(server.root, name)
         nanoseconds = read_duration(time)
         if time is not None and nanoseconds is not None and 0 < nanoseconds < least * 1e9:
@@ -106,11 +106,11 @@ def _check_times(server: ServerConf) -> Iterator[Violation]:
             )
     for conf in _blocks_with_timeout(server):
         timeout = option(conf, "timeout")
-        if timeout is not None and isinstance(timeout.value, int | float) and timeout.value > _LONGEST_WAIT_S:
+        if timeout is not None and isinstance(timeout.value, int | float) and timeout.value > _MAX_WAIT_SECONDS:
             yield Violation(
                 at=timeout.span,
                 message=f"the `timeout` is {timeout.value} seconds",
-                hint=f'write "{int(timeout.value)}ms", if milliseconds are meant, or at most "{_LONGEST_WAIT_S}s"',
+                hint=f'write "{int(timeout.value)}ms", if milliseconds are meant, or at most "{_MAX_WAIT_SECONDS}s"',
             )
 
 

@@ -139,8 +139,8 @@ def _default_shares(missing: list[str]) -> str:
     return " and ".join(shares[name] for name in missing)
 
 
-_TWO = 2
-_COUNTABLE = 40
+_PAIR_SIZE = 2
+_MAX_REGIONS = 40
 """Regions: so many halves can be formed of more that looking for one takes too long."""
 
 
@@ -157,7 +157,7 @@ def region_holds_majority(workspace: Workspace) -> Iterator[Violation]:
     for names, voters in _list_meta_groups(workspace):
         total = sum(voters.values())
         for name, number in voters.items():
-            if len(voters) > _TWO and number * 2 > total:
+            if len(voters) > _PAIR_SIZE and number * 2 > total:
                 yield Violation(
                     at=_find_first(workspace, names, name),
                     message=f"cluster `{name}` has {number} of {total} servers with JetStream: without this cluster the API stops",
@@ -179,9 +179,9 @@ def no_majority(workspace: Workspace) -> Iterator[Violation]:
     for names, voters in _list_meta_groups(workspace):
         total = sum(voters.values())
         half = _find_half(voters)
-        if len(voters) == _TWO:
+        if len(voters) == _PAIR_SIZE:
             yield _find_two_regions(workspace, names, voters)
-        elif len(voters) > _TWO and half:
+        elif len(voters) > _PAIR_SIZE and half:
             yield Violation(
                 at=_find_first(workspace, names, next(iter(voters))),
                 message=f"{quote_names(half[:10])} have {total // 2} of {total} servers with JetStream: "
@@ -206,7 +206,7 @@ def _find_two_regions(workspace: Workspace, names: tuple[str, ...], voters: Mapp
 def _find_half(voters: Mapping[str, int]) -> list[str]:
     """Clusters that together have exactly half of the servers; empty if there are none."""
     total = sum(voters.values())
-    if len(voters) > _COUNTABLE:
+    if len(voters) > _MAX_REGIONS:
         return []
     reached: dict[int, list[str]] = {0: []}
     for name, number in voters.items():

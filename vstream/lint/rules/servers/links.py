@@ -44,11 +44,11 @@ _KINDS: Final = {
     "ws": "of websockets",
     "mqtt": "of MQTT",
 }
-_DEFAULT_CLIENT: Final = 4222
-_DEFAULT_LEAF: Final = 7422
+_CLIENT_PORT: Final = 4222
+_LEAF_PORT: Final = 7422
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-_MOST_NAMED: Final = 3
-_WHOLE: Final = 100
+_MAX_NAMED: Final = 3
+_PERCENT: Final = 100
 _OF_RESOLVERS: Final = ("type", "dir", "allow_delete", "hard_delete", "limit", "interval", "ttl", "timeout")
 _OF_LATENCIES: Final = ("subject", "sampling")
 _LEAVES: Final = frozenset({"leafnodes", "leaf", "websocket", "ws"})
@@ -70,7 +70,7 @@ def wrong_port(workspace: Workspace) -> Iterator[Violation]:
     listening: dict[tuple[str, int], list[Place]] = {}
     for server in servers:
         for listener in server.listeners:
-            port = listener.port or (_DEFAULT_CLIENT if listener.block == "client" else None)
+            port = listener.port or (_CLIENT_PORT if listener.block == "client" else None)
             for host in _list_hosts(server, listener) if port else ():
                 listening.setdefault((host, port or 0), []).append((server, listener))
     for server in servers:
@@ -96,7 +96,7 @@ def _check_nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Itera
             yield Violation(
                 at=local[port].span,
                 message=f"no server of the files listens for {_KINDS[kind].removeprefix('of ')} on port {port}",
-                hint=f"did you mean {', '.join(f'{peer}' for peer in sorted(filter(None, unlinked))[:_MOST_NAMED])}?",
+                hint=f"did you mean {', '.join(f'{peer}' for peer in sorted(filter(None, unlinked))[:_MAX_NAMED])}?",
                 severity=Severity.WARNING,
             )
 
@@ -118,8 +118,8 @@ def _check_unlikely_ports(server: ServerConf, listening: dict[tuple[str, int], l
             elif host and written is None and urls is not leaves:
                 message = f"{name} without a port: it never connects"
                 yield Violation(at=url.span, message=message, hint=f"add the port, such as `:{port}`")
-            elif host and written == _DEFAULT_CLIENT and not listening.get(_read_address(url)):
-                message = f"{name} leads to {_DEFAULT_CLIENT}, which is the port of clients: it never connects"
+            elif host and written == _CLIENT_PORT and not listening.get(_read_address(url)):
+                message = f"{name} leads to {_CLIENT_PORT}, which is the port of clients: it never connects"
                 yield Violation(
                     at=url.span,
                     message=message,
@@ -133,11 +133,11 @@ def _check_leads_back(server: ServerConf) -> Iterator[Violation]:
     addresses: set[tuple[str, int]] = set()
     for listener in server.listeners:
         if listener.block in {"leafnodes", "leaf"}:
-            addresses.update((host, listener.port or _DEFAULT_LEAF) for host in _list_hosts(server, listener))
+            addresses.update((host, listener.port or _LEAF_PORT) for host in _list_hosts(server, listener))
     for remote in server.leaf_remotes:
         for url in remote.urls:
             host, port, _ = split_url(url)
-            if (host.lower(), port or _DEFAULT_LEAF) in addresses:
+            if (host.lower(), port or _LEAF_PORT) in addresses:
                 yield Violation(
                     at=url.span,
                     message="this leaf node leads to its own server, which refuses it again and again",
@@ -432,7 +432,7 @@ def _check_imports_mapped_away(server: ServerConf) -> Iterator[Violation]:
 
 def _renames_all(taking: MappingEntry, subject: str) -> bool:
     weight = sum(destination.model.weight for destination in taking.destinations)
-    return weight == _WHOLE and not taking.clusters and is_subset(subject, effective_source(taking.source))
+    return weight == _PERCENT and not taking.clusters and is_subset(subject, effective_source(taking.source))
 
 
 def _leads_to(entries: Sequence[MappingEntry], subject: str) -> bool:
@@ -532,5 +532,5 @@ def _jetstream_for_nobody(server: ServerConf) -> Iterator[Violation]:
         yield Violation(
             at=server.jetstream.key_span,
             message="no account has JetStream: every request gets `JetStream not enabled for account`",
-            hint=f"add `jetstream: enabled` to {quote_names(sorted(filter(None, places))[:_MOST_NAMED])}",
+            hint=f"add `jetstream: enabled` to {quote_names(sorted(filter(None, places))[:_MAX_NAMED])}",
         )

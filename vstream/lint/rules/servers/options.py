@@ -107,8 +107,8 @@ def _maps_of(node: ConfNode) -> Iterator[ConfMap]:
         yield from (item for item in node.items if isinstance(item, ConfMap))
 
 
-_ALIKE: Final = 0.8
-_MOST_PLACES: Final = 3
+_CUTOFF: Final = 0.8
+_MAX_PLACES: Final = 3
 
 
 @rule("VS420", "option-needs-newer-server", Severity.ERROR)
@@ -171,9 +171,9 @@ def _write_hint(server: ServerConf, option: WrittenOption) -> str | None:
     if server.is_fragment and option.block is BLOCKS["server"]:
         meant = None if places else nearest_option(name)
         return f"did you mean `{meant}`?" if meant else None
-    close = get_close_matches(name, sorted(option.block.options), n=1, cutoff=_ALIKE if places else 0.6)
+    close = get_close_matches(name, sorted(option.block.options), n=1, cutoff=_CUTOFF if places else 0.6)
     if close:
         return f"did you mean `{close[0]}`?"
     if not places:
         return "remove it"
-    return f"move it: `{name}` belongs to {' or '.join(block.title for block in places[:_MOST_PLACES])}"
+    return f"move it: `{name}` belongs to {' or '.join(block.title for block in places[:_MAX_PLACES])}"

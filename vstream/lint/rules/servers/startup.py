@@ -27,17 +27,17 @@ from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap
 
-_MOST_PORT: Final = 65535
+_MAX_PORT: Final = 65535
 _COMPRESSIONS: Final = ["accept", "off", "on", "s2_auto", "s2_best", "s2_better", "s2_fast"]
 _OTHER_COMPRESSIONS: Final = frozenset(
     {"auto", "best", "better", "disabled", "enabled", "false", "fast", "not supported", "not_supported", "true"}
 )
 DISK: Final = ("max_store", "max_file", "max_disk", "store", "disk")
 MEMORY: Final = ("max_memory", "max_mem", "mem", "memory")
-_DEFAULT_PENDING: Final = 64 << 20
-_DEFAULT_PAYLOAD: Final = 1 << 20
-_LAME_DUCK_S: Final = 120
-_LEAST_LAME_DUCK_S: Final = 30
+_DEFAULT_PENDING_BYTES: Final = 64 << 20
+_DEFAULT_PAYLOAD_BYTES: Final = 1 << 20
+_LAME_DUCK_SECONDS: Final = 120
+_MIN_LAME_DUCK_SECONDS: Final = 30
 _BUILT_IN: Final = ("$SYS", "$G")
 _KNOWN_URLS: Final = ("verify_cert_and_check_known_urls", "verify_cert_and_check_known_url")
 _INSECURE: Final = re.compile(r"_RC4_|_3DES_|_CBC_SHA256$|^TLS_RSA_", re.IGNORECASE)
@@ -124,14 +124,14 @@ def _is_misspelt(conf: ConfMap, block: str) -> bool:
 
 def _check_ports(server: ServerConf) -> Iterator[Violation]:
     for listener in server.listeners:
-        if listener.port is not None and listener.port > _MOST_PORT:
-            yield make_refusal(listener.span, f"{listener.port} is not a port", f"write a port of at most {_MOST_PORT}")
+        if listener.port is not None and listener.port > _MAX_PORT:
+            yield make_refusal(listener.span, f"{listener.port} is not a port", f"write a port of at most {_MAX_PORT}")
 
 
 def _check_limits(server: ServerConf) -> Iterator[Violation]:
     payload, pending = option(server.root, "max_payload"), option(server.root, "max_pending")
-    most = pending.value if pending is not None else _DEFAULT_PENDING
-    size = payload.value if payload is not None else _DEFAULT_PAYLOAD
+    most = pending.value if pending is not None else _DEFAULT_PENDING_BYTES
+    size = payload.value if payload is not None else _DEFAULT_PAYLOAD_BYTES
     at = payload or pending
     if at is not None and isinstance(size, int) and isinstance(most, int) and size > most > 0:
         yield make_refusal(
@@ -143,12 +143,12 @@ def _check_limits(server: ServerConf) -> Iterator[Violation]:
 
 def _check_lame_duck(server: ServerConf) -> Iterator[Violation]:
     duration, grace = option(server.root, "lame_duck_duration"), option(server.root, "lame_duck_grace_period")
-    lasts = _read_seconds(duration) if duration else _LAME_DUCK_S
-    if duration is not None and lasts is not None and lasts < _LEAST_LAME_DUCK_S:
+    lasts = _read_seconds(duration) if duration else _LAME_DUCK_SECONDS
+    if duration is not None and lasts is not None and lasts < _MIN_LAME_DUCK_SECONDS:
         yield make_refusal(
             duration.span,
-            f"`lame_duck_duration` is less than {_LEAST_LAME_DUCK_S} seconds",
-            f'write "{_LEAST_LAME_DUCK_S}s" or more',
+            f"`lame_duck_duration` is less than {_MIN_LAME_DUCK_SECONDS} seconds",
+            f'write "{_MIN_LAME_DUCK_SECONDS}s" or more',
         )
     waits = _read_seconds(grace) if grace else None
     if grace is not None and lasts is not None and waits is not None and waits >= lasts:

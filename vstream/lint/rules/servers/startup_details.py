@@ -21,7 +21,7 @@ from vstream.lint.workspace import ServerConf
 
 _ON: Final = frozenset({"enabled", "enable"})
 _ORIGINS: Final = ("allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins", "origin")
-_MOST_THRESHOLDS: Final = 4
+_MAX_THRESHOLDS: Final = 4
 _EXTENSION: Final = ["no_extend", "will_extend"]
 _THRESHOLDS: Final = ("rtt_thresholds", "thresholds", "rtts", "rtt")
 
@@ -250,11 +250,11 @@ def _check_thresholds(server: ServerConf) -> Iterator[Violation]:
             yield make_refusal(
                 listed.key_span, "the thresholds are not in ascending order", "write the shortest time first"
             )
-        elif len(values) > _MOST_THRESHOLDS:
+        elif len(values) > _MAX_THRESHOLDS:
             yield make_refusal(
                 listed.key_span if listed else server.root.span,
-                f"{len(values)} thresholds, for {_MOST_THRESHOLDS} levels",
-                f"write {_MOST_THRESHOLDS} or less",
+                f"{len(values)} thresholds, for {_MAX_THRESHOLDS} levels",
+                f"write {_MAX_THRESHOLDS} or less",
             )
 
 

@@ -22,7 +22,7 @@ _RESOLVER_HINT: Final = "write `MEMORY`, `URL(https://HOST/jwt/v1/accounts/)` or
 _ONLY_CACHE: Final = ("ttl",)
 _ONLY_FULL: Final = ("interval", "allow_delete", "hard_delete")
 _KEY_HINT: Final = "write the key that begins with `A`, as `nsc` prints it"
-_SHORTEST_KEY: Final = 20
+_MIN_KEY_LENGTH: Final = 20
 """What is shorter is the name of an account, not a key and not a placeholder for one."""
 _TIMES: Final = ("interval", "ttl", "timeout")
 _TIME: Final = re.compile(r"(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+")
@@ -254,7 +254,7 @@ def _check_what_operators_need(server: ServerConf) -> Iterator[Violation]:
     leaves = option(table(table(server.root, "leafnodes", "leaf"), "authorization"), "account")
     names = (*(list_values(pinned.value) if pinned else ()), *([leaves] if leaves else ()))
     for name in names if operator is not None else ():
-        if name.text and len(name.text) < _SHORTEST_KEY:
+        if name.text and len(name.text) < _MIN_KEY_LENGTH:
             yield make_refusal(name.span, f"`{name.text}` is not the public key of an account", _KEY_HINT)
 
 
@@ -279,12 +279,12 @@ def _check_beside_operator(server: ServerConf) -> Iterator[Violation]:
             yield make_refusal(written.key_span, f"`{written.key}` beside an operator", hint)
     for remote in server.leaf_remotes:
         account = remote.account
-        if account is None or (account.text and len(account.text) < _SHORTEST_KEY):
+        if account is None or (account.text and len(account.text) < _MIN_KEY_LENGTH):
             message = "beside an operator, a leaf node is for the public key of an account"
             hint = "write `account` with the key that begins with `A`, as `nsc` prints it"
             yield make_refusal(account.span if account else remote.span, message, hint)
     system, named = server.system_account, read_claims(operator.value).get("system_account")
-    if system is not None and system.text and len(system.text) >= _SHORTEST_KEY and named and system.text != named:
+    if system is not None and system.text and len(system.text) >= _MIN_KEY_LENGTH and named and system.text != named:
         message = "the operator's system account is another one"
         yield make_refusal(system.span, message, f"write `{named}`, or remove it")
 
@@ -292,7 +292,7 @@ def _check_beside_operator(server: ServerConf) -> Iterator[Violation]:
 def _name_for_key(server: ServerConf) -> Iterator[Violation]:
     """Operators know the system account by its key; accounts of the file are not theirs."""
     system = server.system_account
-    if has_operator(server) and system is not None and system.text and len(system.text) < _SHORTEST_KEY:
+    if has_operator(server) and system is not None and system.text and len(system.text) < _MIN_KEY_LENGTH:
         yield make_refusal(system.span, f"`{system.text}` is not the public key of an account", _KEY_HINT)
 
 

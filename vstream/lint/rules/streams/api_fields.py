@@ -20,8 +20,8 @@ Check: TypeAlias = "Callable[[Any], bool]"
 FIRST: Final[ServerVersion] = (0, 0)
 _INT64: Final = 1 << 63
 _INT32: Final = 1 << 31
-_LONGEST: Final = 60
-_ALIKE: Final = 0.8
+_MAX_LENGTH: Final = 60
+_CUTOFF: Final = 0.8
 _TIME: Final = re.compile(
     r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[Tt]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)"
 )
@@ -77,7 +77,7 @@ def _choice(*words: str) -> Type:
     def hint(value: Any) -> str:
         folded = re.sub(r"[^a-z0-9]", "", str(value).lower())
         bare = {word.replace("_", ""): word for word in words}
-        meant = _SYNONYMS.get(folded) or bare.get(next(iter(get_close_matches(folded, bare, n=1, cutoff=_ALIKE)), ""))
+        meant = _SYNONYMS.get(folded) or bare.get(next(iter(get_close_matches(folded, bare, n=1, cutoff=_CUTOFF)), ""))
         listed = quote_names(filter(None, words))
         return f"did you mean `{meant}`?" if meant in words else f"write one of {listed}"
 
@@ -129,7 +129,7 @@ def _object(fields: Mapping[str, Field] | None = None, items: Type | None = None
 def quote_json(value: Any) -> str:
     """A value as JSON, shortened."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
 
 
 TEXT: Final = Type(

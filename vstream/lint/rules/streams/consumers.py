@@ -20,9 +20,9 @@ from vstream.topology.units import format_version
 
 Contradiction = tuple[str, str, str]
 
-_COMPARABLE = 1_000
-_MS = 10**6
-_MOST_REPLICAS = 5
+_MAX_COMPARED = 1_000
+_MS_NS = 10**6
+_MAX_REPLICAS = 5
 _LENIENT_SINCE = (2, 12)
 """Since then, limits below zero are none, and filters may overlap in part."""
 _GROUP: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}")
@@ -57,7 +57,7 @@ def _find_ignored(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
         yield "deliver_group", message, "add `deliver_subject`, or remove it"
     steps, wait = fields.get("backoff"), values.read_integer(fields, "ack_wait")
     first = steps[0] if isinstance(steps, list) and steps else None
-    if isinstance(first, int) and _MS <= first < wait:
+    if isinstance(first, int) and _MS_NS <= first < wait:
         message = "`backoff` replaces `ack_wait`: a message comes again after the first step, which is shorter"
         yield "ack_wait", message, f"write {first}, and a longer first step if messages take longer"
 
@@ -66,8 +66,8 @@ def _check_words(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     """Each field alone."""
     yield from values.find_long_texts(dict(fields))
     copies, sample, target = (fields.get(name) for name in ("num_replicas", "sample_freq", "deliver_subject"))
-    if isinstance(copies, int) and not 0 <= copies <= _MOST_REPLICAS:
-        yield "num_replicas", f"{copies} replicas, and {_MOST_REPLICAS} is the most", "write 1, 3 or 5, or remove it"
+    if isinstance(copies, int) and not 0 <= copies <= _MAX_REPLICAS:
+        yield "num_replicas", f"{copies} replicas, and {_MAX_REPLICAS} is the most", "write 1, 3 or 5, or remove it"
     if isinstance(sample, str) and sample and not sample.removesuffix("%").removeprefix("+").isdecimal():
         message = f"{quote_value(sample)} is not a share of the messages"
         yield "sample_freq", message, 'write a percentage, such as "10%"'
@@ -106,8 +106,8 @@ def _check_names(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
         if bad:
             message = f"the name {quote_value(value)} contains {', '.join(map(repr, bad))}"
             yield name, message, "use letters, digits, `-` and `_`"
-        elif isinstance(value, str) and len(value.encode()) > values.LONGEST_NAME:
-            yield name, f"the name has {len(value.encode())} bytes, {values.LONGEST_NAME} are allowed", "shorten it"
+        elif isinstance(value, str) and len(value.encode()) > values.MAX_NAME_BYTES:
+            yield name, f"the name has {len(value.encode())} bytes, {values.MAX_NAME_BYTES} are allowed", "shorten it"
     if fields.get("name") and fields.get("durable_name") and fields["name"] != fields["durable_name"]:
         yield "name", "`name` and `durable_name` differ", "write the same name, or remove one of them"
 
@@ -288,7 +288,7 @@ def unknown_stream(workspace: Workspace) -> Iterator[Violation]:
     the stream may have been created elsewhere. VS211 checks sources.
     """
     names = sorted(values.StreamSet(workspace.streams).names)
-    if len(names) > _COMPARABLE:
+    if len(names) > _MAX_COMPARED:
         return  # comparing with thousands of names would take longer than everything else
     for stream in workspace.streams:
         origin = values.read_mirror(stream)

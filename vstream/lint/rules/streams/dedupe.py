@@ -12,7 +12,7 @@ from vstream.lint.workspace import StreamFile, Workspace
 from vstream.topology.model import DEDUPE_OFF_SINCE
 from vstream.topology.units import spell_nanoseconds
 
-_SMALLEST = values.SECOND // 10
+_SMALLEST = values.SECOND_NS // 10
 """100 ms: the shortest duplicate window that servers accept."""
 
 

@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import quote_value, suggest_name
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import api_fields
-from vstream.lint.rules.streams.values import FORBIDDEN, LONGEST_NAME
+from vstream.lint.rules.streams.values import FORBIDDEN, MAX_NAME_BYTES
 from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.topology.model import ServerVersion
 from vstream.topology.units import format_version
@@ -38,8 +38,8 @@ def invalid_stream_name(workspace: Workspace) -> Iterator[Violation]:
             message = "the stream has no name"
         elif bad:
             message = f"the name {quote_value(name)} contains {', '.join(repr(character) for character in bad)}"
-        elif len(name.encode()) > LONGEST_NAME:
-            message = f"the name has {len(name.encode())} bytes, {LONGEST_NAME} are allowed"
+        elif len(name.encode()) > MAX_NAME_BYTES:
+            message = f"the name has {len(name.encode())} bytes, {MAX_NAME_BYTES} are allowed"
         else:
             continue
         yield Violation(

@@ -24,10 +24,10 @@ from vstream.topology.stream_config import ROUTING_KEY
 
 _Copy: TypeAlias = "tuple[tuple[str, ...], tuple[tuple[str, str], ...]]"
 """What a source copies, and how it renames that."""
-_COMPARABLE = 500
-_MOST_CIRCLES = 100
-_SHOWN = 5
-_SIBLINGS = 2
+_MAX_COMPARED = 500
+_MAX_CIRCLES = 100
+_MAX_SHOWN = 5
+_MIN_SIBLINGS = 2
 
 
 @rule("VS211", "unknown-source", Severity.WARNING)
@@ -62,7 +62,7 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
             continue
         source_names = {source.name for source in local_sources}
         # Comparing with thousands of names would take longer than everything else.
-        comparable = names if len(names) <= _COMPARABLE else []
+        comparable = names if len(names) <= _MAX_COMPARED else []
         if stream.virtual:
             comparable = writes.get(stream.virtual, [])
         candidates = [name for name in comparable if name not in {*source_names, stream.config.name}]
@@ -85,7 +85,7 @@ def _check_filters(stream: StreamFile, local: list[SourceEntry], streams: values
                 yield Violation(
                     at=stream.locate(*source.path, *field),
                     message=f"stream `{source.name}` holds nothing of `{pattern}`: nothing is sourced",
-                    hint=f"filter what it holds: {quote_names(values.stored_subjects(source_stream)[:_SHOWN])}",
+                    hint=f"filter what it holds: {quote_names(values.stored_subjects(source_stream)[:_MAX_SHOWN])}",
                     related=(Related(span=source_stream.locate("subjects"), message="what it holds"),),
                 )
 
@@ -99,7 +99,7 @@ def _check_own(stream: StreamFile) -> Iterator[Violation]:
             yield Violation(
                 at=stream.locate(field, "src"),
                 message=f"the stream stores nothing of `{pattern}`: `{field}` does nothing",
-                hint=f"write what it stores: {quote_names(subjects[:_SHOWN])}",
+                hint=f"write what it stores: {quote_names(subjects[:_MAX_SHOWN])}",
             )
 
 
@@ -115,7 +115,7 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Violation]:
     streams = values.StreamSet(workspace.streams)
     done: set[int] = set()
     circles = (circle for start in workspace.streams for circle in _list_circles(start, streams, done))
-    for names, length, stream, source in islice(circles, _MOST_CIRCLES):
+    for names, length, stream, source in islice(circles, _MAX_CIRCLES):
         shown = [f"`{name}`" for name in names] + ["…"] * (length > len(names)) + [f"`{names[0]}`"]
         yield Violation(
             at=stream.locate(*source.path, "name"),
@@ -145,12 +145,12 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
             if not lacking:
                 continue
             sibling, source = sibling_sources[lacking[0]]
-            more = f" and {len(lacking) - _SHOWN:,} more" if len(lacking) > _SHOWN else ""
+            more = f" and {len(lacking) - _MAX_SHOWN:,} more" if len(lacking) > _MAX_SHOWN else ""
             yield Violation(
                 at=stream.key_at("sources"),
-                message=f"`{stream.config.name}` does not source {quote_names(lacking[:_SHOWN])}{more}, "
+                message=f"`{stream.config.name}` does not source {quote_names(lacking[:_MAX_SHOWN])}{more}, "
                 f"`{sibling.config.name}` does",
-                hint=f"add {quote_names(lacking[:_SHOWN])} to its sources",
+                hint=f"add {quote_names(lacking[:_MAX_SHOWN])} to its sources",
                 related=(Related(span=sibling.locate(*source.path), message="sourced here"),),
             )
 
@@ -222,7 +222,7 @@ def _check_half_regions(
 ) -> Iterator[Violation]:
     """The one region that has a single stream of *name*. Topologies may mean that; what they render is left out."""
     half = writes.keys() ^ reads.keys()
-    if len(half) != 1 or None in half or len(writes.keys() & reads.keys()) < _SIBLINGS:
+    if len(half) != 1 or None in half or len(writes.keys() & reads.keys()) < _MIN_SIBLINGS:
         return
     region = half.pop()
     stream, role = (writes[region], "read") if region in writes else (reads[region], "write")
@@ -276,7 +276,7 @@ def _list_circles(
         if id(next_stream) in on_path:
             first = on_path[id(next_stream)]
             yield (
-                [member.config.name for member, _, _ in path[first : first + _SHOWN]],
+                [member.config.name for member, _, _ in path[first : first + _MAX_SHOWN]],
                 len(path) - first,
                 stream,
                 edges[index],
@@ -359,7 +359,7 @@ def _find_closing_link(stream: StreamFile, target: str, earlier: list[tuple[Stre
     """Which of the *earlier* streams republishes to *stream* what comes from there by *target*, at once or through others."""
     targets, passed = [target], set[int]()
     for reached in targets:
-        for number, (link, onward) in enumerate(earlier[-_COMPARABLE:]):
+        for number, (link, onward) in enumerate(earlier[-_MAX_COMPARED:]):
             if number not in passed and _republishes(link, reached):
                 if _republishes(stream, onward):
                     return link

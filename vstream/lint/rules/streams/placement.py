@@ -15,8 +15,8 @@ from vstream.lint.rules.streams.values import count_replicas, find_misspelt, loc
 from vstream.lint.workspace import StreamFile, StreamRole, Workspace
 from vstream.subjects.algebra import SubjectTrie, is_valid
 
-_MOST_REPLICAS = 5
-_SURVIVES_ONE = 3
+_MAX_REPLICAS = 5
+_MIN_REPLICAS = 3
 
 
 @rule("VS221", "placement-missing", Severity.WARNING)
@@ -111,8 +111,8 @@ def more_replicas_than_servers(workspace: Workspace) -> Iterator[Violation]:
     for stream in workspace.streams:
         replica_count = count_replicas(stream)
         placed = _find_cluster(stream) or alone.get(posixpath.dirname(stream.file), "")
-        if replica_count > _MOST_REPLICAS:
-            message = f"{replica_count:,} replicas, {_MOST_REPLICAS} is the most"
+        if replica_count > _MAX_REPLICAS:
+            message = f"{replica_count:,} replicas, {_MAX_REPLICAS} is the most"
         elif placed in servers and replica_count > servers[placed]:
             message = f"{format_count(replica_count, 'replica')}, but cluster `{placed}` has {format_count(servers[placed], 'server')}"
         else:
@@ -131,8 +131,8 @@ def even_number_of_replicas(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         replica_count = count_replicas(stream)
-        if 1 < replica_count <= _MOST_REPLICAS and replica_count % 2 == 0:
-            survives = "the loss of either stops the stream" if replica_count < _SURVIVES_ONE else "no safer than 3"
+        if 1 < replica_count <= _MAX_REPLICAS and replica_count % 2 == 0:
+            survives = "the loss of either stops the stream" if replica_count < _MIN_REPLICAS else "no safer than 3"
             yield Violation(
                 at=stream.locate("num_replicas"), message=f"{replica_count} replicas: {survives}", hint="use 3 or 5"
             )
@@ -160,7 +160,7 @@ def single_replica_write_stream(workspace: Workspace) -> Iterator[Violation]:
             continue
         is_unknown = workspace.topology is None and stream.config.owner is not None
         is_wanted = is_unknown or (stream.virtual, stream.region) in intended
-        if servers.get(_find_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE and not is_wanted:
+        if servers.get(_find_cluster(stream), _MIN_REPLICAS) >= _MIN_REPLICAS and not is_wanted:
             yield Violation(
                 at=locate_field(stream, "num_replicas"),
                 message=f"`{stream.config.name}` holds the only copy of its region's messages, on one server",
@@ -182,7 +182,7 @@ def _find_home(workspace: Workspace, stream: StreamFile) -> str:
     return region
 
 
-_MOST = 50
+_MAX_COMPARED = 50
 
 
 @rule("VS235", "overlapping-streams", Severity.ERROR)
@@ -203,7 +203,7 @@ def overlapping_streams(workspace: Workspace) -> Iterator[Violation]:
     for streams in directories.values():
         places = [place for stream in streams for place in _list_places(stream)]
         pairs = SubjectTrie(subject for _, _, subject in places).overlapping_pairs()
-        for earlier, later in islice(pairs, _MOST):
+        for earlier, later in islice(pairs, _MAX_COMPARED):
             yield from _check_overlap(places[later], places[earlier])
         yield from _check_namesakes(streams)
 

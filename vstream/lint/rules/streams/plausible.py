@@ -20,8 +20,8 @@ from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.subjects.algebra import is_subset
 from vstream.syntax.document import object_or_empty
 
-_MS: Final = 10**6
-_SECOND: Final = 10**9
+_MS_NS: Final = 10**6
+_SECOND_NS: Final = 10**9
 
 
 class _Floor(NamedTuple):
@@ -32,17 +32,17 @@ class _Floor(NamedTuple):
 
 
 _DURATIONS: Final[Mapping[tuple[str, ...], _Floor]] = {
-    ("max_age",): _Floor(_SECOND, 100 * _MS),
-    ("subject_delete_marker_ttl",): _Floor(_SECOND, _SECOND),
-    ("consumer_limits", "inactive_threshold"): _Floor(_SECOND),
+    ("max_age",): _Floor(_SECOND_NS, 100 * _MS_NS),
+    ("subject_delete_marker_ttl",): _Floor(_SECOND_NS, _SECOND_NS),
+    ("consumer_limits", "inactive_threshold"): _Floor(_SECOND_NS),
 }
 _CONSUMER_DURATIONS: Final[Mapping[tuple[str, ...], _Floor]] = {
-    ("ack_wait",): _Floor(50 * _MS),
-    ("backoff",): _Floor(_MS),
-    ("inactive_threshold",): _Floor(_SECOND),
-    ("max_expires",): _Floor(_MS, _MS),
-    ("idle_heartbeat",): _Floor(100 * _MS, 100 * _MS),
-    ("priority_timeout",): _Floor(_SECOND),
+    ("ack_wait",): _Floor(50 * _MS_NS),
+    ("backoff",): _Floor(_MS_NS),
+    ("inactive_threshold",): _Floor(_SECOND_NS),
+    ("max_expires",): _Floor(_MS_NS, _MS_NS),
+    ("idle_heartbeat",): _Floor(100 * _MS_NS, 100 * _MS_NS),
+    ("priority_timeout",): _Floor(_SECOND_NS),
 }
 _TELLING: Final = frozenset({"retention", "storage", "num_replicas", "max_age", "discard", "max_bytes", "max_msgs"})
 """What streams have, and other files rarely."""
@@ -118,7 +118,7 @@ def _find_short(
                     at=owner.locate(*field_path),
                     message=f"`{path[-1]}` is {_format_duration(value)}, as durations are nanoseconds"
                     + (": servers refuse it" if is_refused else ""),
-                    hint=f"write {value * _SECOND} for {value} seconds, {value * _MS} for {value} milliseconds",
+                    hint=f"write {value * _SECOND_NS} for {value} seconds, {value * _MS_NS} for {value} milliseconds",
                     severity=Severity.ERROR if is_refused else None,
                 )
 
@@ -163,13 +163,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _format_duration(nanoseconds: int) -> str:
-    for name, unit in (("ms", _MS), ("µs", 10**3)):
+    for name, unit in (("ms", _MS_NS), ("µs", 10**3)):
         if nanoseconds >= unit:
             return f"{nanoseconds / unit:g} {name}"
     return f"{nanoseconds} ns"
 
 
-_MOST_HISTORY = 64
+_MAX_HISTORY = 64
 _BUCKETS = {"KV_": ("$KV.{}.>",), "OBJ_": ("$O.{}.C.>", "$O.{}.M.>")}
 
 
@@ -223,9 +223,9 @@ def _check(stream: StreamFile, prefix: str) -> Iterator[Violation]:
             message=f"with `{limits[0]}` and without `discard: new`, a full bucket forgets its oldest keys silently",
             hint='write `"discard": "new"`: writes then fail instead',
         )
-    if prefix == "KV_" and read_number(stream, "max_msgs_per_subject") > _MOST_HISTORY:
+    if prefix == "KV_" and read_number(stream, "max_msgs_per_subject") > _MAX_HISTORY:
         yield Violation(
             at=stream.locate("max_msgs_per_subject"),
-            message=f"a history of {read_number(stream, 'max_msgs_per_subject')}, and clients allow {_MOST_HISTORY}",
-            hint=f"write {_MOST_HISTORY} or less",
+            message=f"a history of {read_number(stream, 'max_msgs_per_subject')}, and clients allow {_MAX_HISTORY}",
+            hint=f"write {_MAX_HISTORY} or less",
         )

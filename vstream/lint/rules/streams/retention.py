@@ -11,7 +11,7 @@ from vstream.lint.workspace import StreamRole, Workspace
 from vstream.topology.model import ServerVersion
 from vstream.topology.units import spell_nanoseconds, spell_size
 
-_BACK_OFF = 150 * values.SECOND
+_BACK_OFF = 150 * values.SECOND_NS
 """A failed source is retried after 10 s times the number of failures, at most 2 minutes; creating it may take 30 s
 more."""
 _POSITIONS_KEPT_SINCE: ServerVersion = (2, 15)

@@ -16,15 +16,14 @@ from vstream.syntax.document import Json, object_or_empty
 
 ANYTHING = ">"
 """What servers use if a filter or the source of a transform is empty."""
-SECOND = 10**9
+SECOND_NS = 10**9
 FORBIDDEN = frozenset(" \t\r\n\f.*>\\/")
 """What no name of a stream or consumer contains."""
-LONGEST_NAME = 255
-"""In bytes."""
-LONGEST_DESCRIPTION = 4096
-MOST_METADATA = 128 << 10
+MAX_NAME_BYTES = 255
+MAX_DESCRIPTION_BYTES = 4096
+MAX_METADATA_BYTES = 128 << 10
 """In bytes, of all keys and values."""
-_ALIKE = 0.8
+_CUTOFF = 0.8
 
 
 class SourceEntry(NamedTuple):
@@ -53,12 +52,12 @@ def find_long_texts(fields: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """The field that is longer than servers take (JSMaxDescriptionLen, JSMaxMetadataLen), the message, and what to do."""
     description, labels = fields.get("description"), fields.get("metadata")
     size = len(_text(description).encode())
-    if size > LONGEST_DESCRIPTION:
-        yield "description", f"the description has {size:,} bytes, {LONGEST_DESCRIPTION:,} are allowed", "shorten it"
+    if size > MAX_DESCRIPTION_BYTES:
+        yield "description", f"the description has {size:,} bytes, {MAX_DESCRIPTION_BYTES:,} are allowed", "shorten it"
     texts = [*labels.keys(), *map(_text, labels.values())] if isinstance(labels, dict) else []
     size = sum(len(text.encode()) for text in texts)
-    if size > MOST_METADATA:
-        yield "metadata", f"the metadata has {size:,} bytes, {MOST_METADATA:,} are allowed", "keep less there"
+    if size > MAX_METADATA_BYTES:
+        yield "metadata", f"the metadata has {size:,} bytes, {MAX_METADATA_BYTES:,} are allowed", "keep less there"
 
 
 def read_number(stream: StreamFile, field: str) -> int:
@@ -167,7 +166,7 @@ def find_misspelt(name: str, names: list[str]) -> str | None:
     """The one of *names* that *name* is a misspelling of, by one letter; None if there is none."""
     if name in names:
         return None
-    close = get_close_matches(name, names, n=1, cutoff=_ALIKE)
+    close = get_close_matches(name, names, n=1, cutoff=_CUTOFF)
     # `orders-west` beside `orders-east` is another stream, not a misspelt one.
     return next((candidate for candidate in close if _is_misspelt(name, candidate)), None)
 

@@ -222,7 +222,7 @@ def _check_unique_tag_not_met(subject: TopologySubject) -> Iterator[Violation]:
             return
 
 
-_FEWEST = 3
+_MIN_SERVERS = 3
 
 
 @rule("VS128", "stretch-members", Severity.WARNING)
@@ -239,9 +239,9 @@ def stretch_members(subject: TopologySubject) -> Iterator[Violation]:
     if stretch is None:
         return
     number = len(stretch.members)
-    if number >= _FEWEST and number % 2:
+    if number >= _MIN_SERVERS and number % 2:
         return
-    survives = "no loss" if number < _FEWEST else f"the loss of {(number - 1) // 2}, as {number - 1} do"
+    survives = "no loss" if number < _MIN_SERVERS else f"the loss of {(number - 1) // 2}, as {number - 1} do"
     written = subject.document.stretch is not None and "members" in subject.document.stretch.model_fields_set
     yield Violation(
         at=("stretch", "members") if written else ("stretch",),
@@ -264,11 +264,11 @@ def stretch_single_copy(subject: TopologySubject) -> Iterator[Violation]:
     seen: set[Path] = set()
     for physical in subject.physical:
         replicas = physical.fields["num_replicas"]
-        if stretch is None or physical.region != stretch.cluster or replicas >= _FEWEST:
+        if stretch is None or physical.region != stretch.cluster or replicas >= _MIN_SERVERS:
             continue
         at = subject.locate(physical, "replicas")
         # Too few members is VS128's finding.
-        if len(stretch.members) >= _FEWEST and at not in seen:
+        if len(stretch.members) >= _MIN_SERVERS and at not in seen:
             seen.add(at)
             word = "order" if physical.role is Role.ORDER else "write"
             yield Violation(

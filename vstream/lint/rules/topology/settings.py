@@ -12,7 +12,7 @@ from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubjec
 from vstream.syntax.yaml import Path
 from vstream.topology import schema_errors
 from vstream.topology.document import LevelDocument, TopologyDocument
-from vstream.topology.fields import SMALLEST_AGE
+from vstream.topology.fields import MIN_AGE_NS
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
 from vstream.topology.units import format_version, spell_nanoseconds
 
@@ -102,7 +102,7 @@ def _find_window_problem(subject: TopologySubject, physical: PhysicalSettings) -
     window, max_age = physical.fields["duplicate_window"], physical.fields["max_age"]
     if max_age and window > max_age:
         return f"is longer than its max_age of {spell_nanoseconds(max_age)}"
-    if 0 < window < SMALLEST_AGE:
+    if 0 < window < MIN_AGE_NS:
         return "is shorter than the 100ms that servers accept"
     if window == 0 and (
         physical.role in {Role.WRITE, Role.ORIGIN} or subject.topology.server_version < DEDUPE_OFF_SINCE
