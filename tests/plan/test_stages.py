@@ -19,7 +19,7 @@ from vstream.plan.plan import GateKind, Plan
 from vstream.plan.saved import require_same, to_dict
 from vstream.plan.stages import list_stages, stage_as_dict
 from vstream.topology.bundle import Bundle
-from vstream.topology.stream_config import StreamConfig
+from vstream.topology.stream_config import StreamConfig, read_held
 
 TWO = ["west", "central"]
 ALL = ["west", "central", "east"]
@@ -293,6 +293,7 @@ async def test_what_a_killed_run_has_moved_is_recorded_by_the_next_whoever_leads
     plan = plan_change(servers, moved)
     (move,) = [change for change in plan.changes if change.config.name == "foo"]
     await execute_plan(replace(plan, changes=(move,), gates=(), rules=()), servers.administer(None))
+    assert read_held(servers.streams_by_name["foo"].config) == {1: "t1", 7: "t7"}
     observed = replace(servers.observe(), at=datetime.now(UTC) + timedelta(seconds=passed))
     left = make_plan("acme", moved, observed)
     assert "foo" not in {change.config.name for change in left.changes}

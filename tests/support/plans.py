@@ -191,8 +191,9 @@ class FakeServers:
         self._answer(f"update {config.name}")
         self._consume(config, self.consumers[config.stream][config.durable].created)
 
-    async def note_before_move(self, stream: str) -> None:
+    async def note_before_move(self, stream: str) -> Mapping[int, str]:
         self.calls.append(f"note {stream}")
+        return {1: "t1", 7: "t7"}
 
     async def ack_floor(self, stream: str, durable: str) -> int:
         return self.consumers[stream][durable].ack_floor

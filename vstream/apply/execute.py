@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -37,9 +37,9 @@ from vstream.plan.transitions import start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.stream_config import (
-    MOVED_KEY,
     UNTIL_KEY,
     StreamConfig,
+    with_noted_move,
     with_recorded_positions,
     with_start_sequences,
     with_unmeasured_ends,
@@ -177,6 +177,7 @@ class _PlanRun:
         self._unrefreshed: list[str] = []
         self._failure: VstreamError | None = None
         self._leaders: dict[str, str | None] = {}
+        self._held: dict[str, Mapping[int, str]] = {}
         self._created: dict[str, StreamConfig] = {}
 
     def make_result(self) -> ApplyResult:
@@ -214,7 +215,9 @@ class _PlanRun:
         streams = [gate.stream for gate in self._plan.gates if gate.kind is GateKind.SETTLED]
         leaders = await asyncio.gather(*(self._checker.leader(stream) for stream in streams))
         self._leaders = dict(zip(streams, leaders, strict=True))
-        await asyncio.gather(*map(self._checker.note_before_move, self._plan.moving))
+        moving = self._plan.moving
+        held = await asyncio.gather(*map(self._checker.note_before_move, moving))
+        self._held = dict(zip(moving, held, strict=True))
 
     async def carry_out(self, stage: PlanStage) -> None:
         """Do what *stage* consists of once it may begin; skip it otherwise."""
@@ -396,9 +399,10 @@ class _PlanRun:
             case Update(dead_sources=ends, config=config):
                 if (created := self._created.get(config.name)) is not None:
                     config = start_sequence.preserve_start_sequences(config, created)
-                # Whatever ends this run, the next one has servers record the move, and measures what is not noted.
+                # Whatever ends this run, the next one has servers record the move, sees whether messages were lost, and
+                # measures what is not noted.
                 if is_move(change):
-                    config = config.with_fields(metadata={**config.metadata, MOVED_KEY: str(int(time.time()))})
+                    config = with_noted_move(config, int(time.time()), self._held.get(config.name, {}))
                 return with_unmeasured_ends(config, ends) if ends else config
             case Create(readers=readers, config=config) if readers:
                 if change.role is Role.ORDER:

@@ -93,8 +93,12 @@ class GateChecker(Protocol):
     async def leader(self, stream: str) -> str | None:
         """The server that leads *stream*; None if nobody says so."""
 
-    async def note_before_move(self, stream: str) -> None:
-        """Note the servers and some of the messages of *stream*, which is to move: afterwards, these must be there."""
+    async def note_before_move(self, stream: str) -> Mapping[int, str]:
+        """
+        Note the servers and some of the messages of *stream*, which is to move: afterwards, these must be there.
+
+        Returns when the first and the last of these messages were stored, by sequence; nothing if that cannot be asked.
+        """
 
 
 class PositionReader(Protocol):

@@ -37,6 +37,8 @@ AFTER_KEY = "vstream.after."
 """Beside it: the reader's own last sequence before. Whatever it took since is behind that."""
 MOVED_KEY = "vstream.moved"
 """Metadata of a stream that was told to move: when, in seconds since 1970. Nothing else depends on it."""
+HELD_KEY = f"{MOVED_KEY}.held"
+"""Beside it: some messages that it held then, as `sequence@time`, separated by spaces."""
 RESTORE_KEY = "vstream.restore"
 """Metadata of a stream that is being restored: the id of its backup."""
 
@@ -329,6 +331,18 @@ def list_unmeasured_ends(config: StreamConfig) -> dict[str, tuple[int, int]]:
     """Dead streams of which *config* says that nobody has measured yet how far it is in them: see `Update.dead_sources`."""
     starts, ends = parse_positions(config.metadata, TAKEN_KEY), parse_positions(config.metadata, AFTER_KEY)
     return {name: (starts[name], ends[name]) for name in starts.keys() & ends.keys()}
+
+
+def with_noted_move(config: StreamConfig, at: int, held: Mapping[int, str]) -> StreamConfig:
+    """*config* of a stream that is told to move at *at*, and holds the messages *held*: times by sequence."""
+    noted = {HELD_KEY: " ".join(f"{seq}@{stored_at}" for seq, stored_at in held.items())} if held else {}
+    return config.with_fields(metadata={**config.metadata, MOVED_KEY: str(at), **noted})
+
+
+def read_held(config: StreamConfig) -> dict[int, str]:
+    """What `with_noted_move` has noted: times of messages by their sequences."""
+    pairs = (entry.partition("@") for entry in (config.metadata_value(HELD_KEY) or "").split())
+    return {int(seq): stored_at for seq, _, stored_at in pairs if seq.isdecimal()}
 
 
 def with_unmeasured_ends(config: StreamConfig, ends: Mapping[str, tuple[int, int]]) -> StreamConfig:

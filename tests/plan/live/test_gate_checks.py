@@ -7,10 +7,11 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.plan import Gate, GateKind
 from vstream.servers.leaders import find_meta_leader
 from vstream.topology.model import Endpoint
+from vstream.topology.stream_config import StreamConfig, with_noted_move
 
 pytestmark = pytest.mark.server
 
@@ -238,6 +240,40 @@ async def test_a_stream_that_has_moved_holds_what_it_held(max_age: int | None, t
             await publish(1000)
             with pytest.raises(VstreamError, match="and now 1 to 1,000"):
                 await checker.find_missing(gate)
+    finally:
+        server.stop()
+
+
+async def test_what_an_earlier_run_noted_of_a_stream_that_moves_is_looked_for(tmp_path: Path) -> None:
+    """That run was killed, and the stream's new server began with what came after the move."""
+    server = JetStreamServer(tmp_path, "2.12.8")
+    server.start()
+    arrived = Gate(kind=GateKind.ARRIVED, stream="foo", counterparts=("foo-read-west",))
+    recorded = Gate(kind=GateKind.RECORDED, stream="foo")
+
+    async def api(name: str, request: Mapping[str, Any]) -> Any:
+        return await asyncio.to_thread(server.api, name, request)
+
+    try:
+        await asyncio.to_thread(fill, server, "foo", [("foo.a", b"", None)] * 900)
+        await asyncio.to_thread(fill, server, "foo-read-west", [], subjects=None, mirror={"name": "foo"})
+        async with connect(Endpoint(urls=(server.url,)), "west") as connection:
+            held = await LiveGateChecker(connection).note_before_move("foo")
+            assert [*held] == [1, 900]
+            config = StreamConfig(name="foo", fields=(await api("STREAM.INFO.foo", {}))["config"])
+            await api("STREAM.UPDATE.foo", with_noted_move(config, 0, held).fields)
+            await asyncio.to_thread(fill, server, "foo", [("foo.a", b"", None)] * 10)
+            await eventually(lambda: count(server, "foo-read-west") == 910)
+            checker = LiveGateChecker(connection)
+            assert [await checker.find_missing(gate) for gate in (arrived, recorded)] == [None, None]
+            await api("STREAM.PURGE.foo", {"seq": 902})
+            with pytest.raises(VstreamError, match="held 1 to 900, and now 902 to 910, and 2 of 2 compared are gone"):
+                await checker.find_missing(recorded)
+            missing = await checker.find_missing(arrived)
+            assert missing is not None
+            assert missing.startswith("`foo` begins at 902, and held 900 before it moved: it has lost messages")
+            await api("STREAM.PURGE.foo-read-west", {"seq": 902})
+            assert await checker.find_missing(arrived) is None
     finally:
         server.stop()
 

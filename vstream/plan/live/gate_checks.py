@@ -22,6 +22,7 @@ from vstream.jetstream.connection import Connection
 from vstream.plan.live.reader_positions import BEACON_HINT, TIMEOUT, LivePositionReader, LiveStream
 from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
+from vstream.topology.stream_config import read_held
 from vstream.value_class import value_class
 
 STEADY_SECONDS = 2.0
@@ -73,13 +74,16 @@ class LiveGateChecker:
             return None
         return (info.get("cluster") or {}).get("leader")
 
-    async def note_before_move(self, stream: str) -> None:
+    async def note_before_move(self, stream: str) -> Mapping[int, str]:
         """See GateChecker."""
+        stored_at: Mapping[int, str] = {}
         with suppress(NotReachableError, ServerError, NoRespondersError):
             state = await self._positions.read_stream(stream)
             seqs = _choose_samples(state.first_seq, state.last_seq) if state.messages else ()
             servers = frozenset(await self._list_servers(stream))
-            self._noted[stream] = _Noted(stored_at=await self._read_times(stream, seqs), servers=servers)
+            stored_at = await self._read_times(stream, seqs)
+            self._noted[stream] = _Noted(stored_at=stored_at, servers=servers)
+        return {seq: stored_at[seq] for seq in sorted({min(stored_at), max(stored_at)})} if stored_at else {}
 
     async def _check_gate(self, gate: Gate) -> str | None:
         match gate.kind:
@@ -121,7 +125,7 @@ class LiveGateChecker:
         return None
 
     async def _check_recorded(self, gate: Gate) -> str | None:
-        """Raises VstreamError if the stream has lost messages since `note_before_move`."""
+        """Raises VstreamError if the stream has lost messages since `note_before_move`, in this run or an earlier one."""
         unrecorded = None
         if self._ensure_recorded is not None:
             # While they still take the stream over, nothing is lost if one of them dies: that is the time to record it.
@@ -142,7 +146,7 @@ class LiveGateChecker:
 
     async def _require_contents(self, name: str) -> None:
         before = self._noted.get(name)
-        noted = before.stored_at if before is not None else {}
+        noted = before.stored_at if before is not None else read_held((await self._positions.read_stream(name)).config)
         stored = await self._read_times(name, list(noted))
         stream = await self._positions.read_stream(name)
         changed = [seq for seq, time_before in noted.items() if stored.get(seq) != time_before]
@@ -151,7 +155,7 @@ class LiveGateChecker:
             held = f"it held {min(noted):,} to {max(noted):,}, and now {stream.first_seq:,} to {stream.last_seq:,}"
             raise VstreamError(
                 f"`{name}` has lost messages while it moved: {held}, and {len(lost):,} of {len(noted):,} compared are gone",
-                hint=f"did a server die, or did somebody purge it? Keep copies of `{name}` and stop who publishes: `vstream repair messages` says what they can bring back",
+                hint=f"if somebody purged it, run this again after a minute; else keep copies of `{name}` and stop who publishes: `vstream repair messages` says what they can bring back",
             )
 
     async def _read_times(self, stream: str, seqs: Sequence[int]) -> Mapping[int, str]:
@@ -167,6 +171,14 @@ class LiveGateChecker:
             if copy.last_seq > origin.last_seq:
                 ends = f"`{stream}` ends at {origin.last_seq:,}, and its copy `{name}` at {copy.last_seq:,}"
                 return f"{ends}: it has lost messages that the copy holds"
+            gone = {seq: time for seq, time in read_held(origin.config).items() if seq < origin.first_seq}
+            copied_at = await self._read_times(name, list(gone))
+            lost = [
+                seq for seq in copied_at if copied_at[seq] == gone[seq] and not _may_be_removed(origin, seq, gone[seq])
+            ]
+            if lost:
+                begins = f"`{stream}` begins at {origin.first_seq:,}, and held {max(lost):,} before it moved"
+                return f"{begins}: it has lost messages that its copy `{name}` holds; if it was purged, purge that, too"
             seqs = _choose_samples(max(copy.first_seq, origin.first_seq, 1), copy.last_seq)  # none of an empty one
             copied = await asyncio.gather(*(get(name, seq) for seq in seqs))
             stored = await asyncio.gather(*(get(stream, seq) for seq in seqs))
