@@ -53,7 +53,7 @@ def read_secret_variable(name: str | None, reader: str) -> str:
     return value
 
 
-def find_secret_file(path: str, reader: str, keys: Path) -> str:
+def require_secret_file(path: str, reader: str, keys: Path) -> str:
     """
     The file at *path* that a topology names, for *reader*, such as "region `west`".
 
@@ -114,7 +114,7 @@ def _is_seed(text: bytes) -> bool:
     return len(raw) == _SEED_BYTES and binascii.crc_hqx(raw[:-2], 0).to_bytes(2, "little") == raw[-2:]
 
 
-def load_certificates(ca: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
+def make_tls_context(ca: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
     """How servers are verified, and what is shown to them. Raises VstreamError if a file is not what it should be."""
     name = f"the CA file {ca}"
     try:

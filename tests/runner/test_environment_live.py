@@ -12,7 +12,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
 from vstream.plan.live.connections import connect_all, join_connections
-from vstream.runner.environment import change_region, prepare_lab, topology_of
+from vstream.runner.environment import change_region_in_lab, prepare_lab, topology_of
 from vstream.scenario.model import ChangeRegion, RegionCommand
 
 pytestmark = pytest.mark.lab
@@ -40,7 +40,7 @@ async def test_a_step_refuses_what_its_command_would_refuse(state: Path) -> None
         async with connect_all(environment.topology, environment.endpoints) as connections:
             await JetStreamAdmin(join_connections(connections)).delete("foo-read-east")
             with pytest.raises(RefusedError, match="the servers differ from the topology already"):
-                await change_region(environment, ChangeRegion(command=RegionCommand.DRAIN, region="west"))
+                await change_region_in_lab(environment, ChangeRegion(command=RegionCommand.DRAIN, region="west"))
     finally:
         await lab.down("rehearsal", purge=True)
 
@@ -53,14 +53,14 @@ async def test_a_step_that_fails_halfway_leaves_the_run_with_the_servers_as_they
         config = lab_directory("rehearsal").config("east-1")
         valid = config.read_text()
         config.write_text(valid + "broken: {\n")
-        changed = await change_region(environment, drain)
+        changed = await change_region_in_lab(environment, drain)
         assert changed.problem is not None
         assert "refuses the configuration of server `east-1`" in changed.problem
         # As a command, which has written the file before: the next one goes on from there.
         assert "drained: central" in changed.environment.edit.text
         assert not changed.environment.edit.is_changed
         config.write_text(valid)
-        again = await change_region(changed.environment, drain)
+        again = await change_region_in_lab(changed.environment, drain)
         assert again.problem is None
     finally:
         await lab.down("rehearsal", purge=True)

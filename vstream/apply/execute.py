@@ -365,11 +365,11 @@ class _PlanRun:
             self._skipped.append(change)
             self._failure = self._failure or failure
             return
-        is_sent = False
+        may_have_changed = False
         try:
             if not (isinstance(change, Update) and change.needs_only_note):
                 await _send_change(change, config, self._streams)
-            is_sent = True
+            may_have_changed = True
             if isinstance(change, Update) and change.dead_sources:
                 # Only now does it take nothing more from there.
                 reader, ends = change.config.name, change.dead_sources
@@ -378,7 +378,7 @@ class _PlanRun:
                 await _send_change(change, noted, self._streams)
         except VstreamError as failure:
             is_unknown = isinstance(failure, NotReachableError) and not isinstance(failure, NotPermittedError)
-            (self._uncertain if is_sent or is_unknown else self._refused).append(change)
+            (self._uncertain if may_have_changed or is_unknown else self._refused).append(change)
             self._failure = self._failure or failure
         else:
             self._done.append(change)
@@ -396,14 +396,14 @@ class _PlanRun:
                 )
             case Update(handover=Handover.SOURCE, config=config):
                 return with_start_sequences(config, await self._positions.start_sequences(config.name))
-            case Update(dead_sources=ends, config=config):
+            case Update(config=config):
                 if (created := self._created.get(config.name)) is not None:
                     config = start_sequence.preserve_start_sequences(config, created)
                 # Whatever ends this run, the next one has servers record the move, sees whether messages were lost, and
                 # measures what is not noted.
                 if is_move(change):
                     config = with_noted_move(config, int(time.time()), self._held.get(config.name, {}))
-                return with_unmeasured_ends(config, ends) if ends else config
+                return with_unmeasured_ends(config, change.dead_sources) if change.dead_sources else config
             case Create(readers=readers, config=config) if readers:
                 if change.role is Role.ORDER:
                     starts = await self._positions.sequences_after_mirrors(config.source_names, readers)

@@ -32,7 +32,7 @@ _VERSION_TIMEOUT = 20.0
 _CONTEXT: Any = SparkContext  # which has Spark's Java process, without a public interface
 
 
-def find_java_home(environment: Mapping[str, str] | None = None) -> str:
+def require_java_home(environment: Mapping[str, str] | None = None) -> str:
     """
     The directory of the Java for Spark, by *environment* (default: that of this process).
 
@@ -69,7 +69,7 @@ def set_java_home(scratch: Path) -> Path:
     If the runtime lacks a module that the launcher requires, a wrapper script is written to
     *scratch*, which must exist as long as Spark runs. Raises VstreamError if there is no suitable Java.
     """
-    home = os.environ["JAVA_HOME"] = find_java_home()
+    home = os.environ["JAVA_HOME"] = require_java_home()
     if _lacks_module(Path(home)):
         program = scratch / "java" / "bin" / "java"
         program.parent.mkdir(parents=True, exist_ok=True)

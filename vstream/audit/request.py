@@ -138,7 +138,7 @@ def uri_of(place: str) -> str:
     return place.rstrip("/") if "://" in place else f"{LOCAL_SCHEME}{Path(place).resolve()}"
 
 
-def check_holds_tables(place: str) -> None:
+def require_tables(place: str) -> None:
     """Raise VstreamError if *place* is a local directory without the tables of an audit: Spark takes seconds to say so."""
     if "://" not in place and not (Path(place) / "state").is_dir():
         raise VstreamError(
@@ -147,7 +147,7 @@ def check_holds_tables(place: str) -> None:
         )
 
 
-def check_tables_directory(uri: str) -> None:
+def require_tables_directory(uri: str) -> None:
     """Raise VstreamError if *uri* is a local directory with other files, which tables might overwrite, or a file."""
     place = Path(uri.removeprefix(LOCAL_SCHEME))
     if not uri.startswith(LOCAL_SCHEME) or not place.exists() or (place.is_dir() and not any(place.iterdir())):
@@ -186,7 +186,7 @@ def reserve_outputs(tables: str | None, html: Path | None) -> Iterator[None]:
         os.close(held)
 
 
-def check_streams(names: Sequence[str], streams: set[str]) -> None:
+def require_streams(names: Sequence[str], streams: set[str]) -> None:
     """Raise UnknownNameError if one of *names* is not in *streams*."""
     for name in names:
         if name not in streams:
@@ -194,7 +194,7 @@ def check_streams(names: Sequence[str], streams: set[str]) -> None:
             raise UnknownNameError(f"there is no virtual stream `{name}`", hint=choices)
 
 
-def check_no_move(topology: Topology) -> None:
+def require_no_move(topology: Topology) -> None:
     """Refuse a topology during a move: its new streams source the old ones, so the origin of a message is unknown."""
     finish_first = "finish the move, and audit what was written since with `--since` (docs/changes.md)"
     for verb, profile, hint in (

@@ -41,7 +41,7 @@ from vstream.audit.request import (
     AuditRequest,
     AuditSource,
     SparkAddress,
-    check_streams,
+    require_streams,
     uri_of,
 )
 from vstream.audit.schema import MESSAGES, STREAMS
@@ -414,7 +414,7 @@ def _judge_all(session: AuditSession, request: AuditRequest, audit_input: AuditI
         journal = store.keep("journal", journal, JOURNAL) if journal is not None else None
         store.seal()
     if names:
-        check_streams(names, {row.virtual for row in tables.streams.select("virtual").distinct().collect()})
+        require_streams(names, {row.virtual for row in tables.streams.select("virtual").distinct().collect()})
         tables = audit_tables.AuditTables(
             messages=select_virtuals(tables.messages, names), streams=select_virtuals(tables.streams, names)
         )

@@ -88,7 +88,7 @@ class RestoreState:
         return bool(self.marked)
 
 
-async def require_restorable(request: RestoreRequest) -> RestoreState:
+async def read_restore_state(request: RestoreRequest) -> RestoreState:
     """
     What is there already. Raises RefusedError if that is anything but an interrupted restore of this backup.
 
@@ -102,7 +102,7 @@ async def restore_backup(request: RestoreRequest, on_stream: Callable[[str], Non
     """
     Make all streams of the backup, with their consumers, and let readers take from the others again.
 
-    Killed anywhere, it can be run again. Raises as `require_restorable`, and as requests do. *on_stream* is told what is being done.
+    Killed anywhere, it can be run again. Raises as `read_restore_state`, and as requests do. *on_stream* is told what is being done.
     """
     with request.directory.hold_lock():
         async with connect_reconnecting(request.topology, request.endpoints) as opened:

@@ -152,7 +152,7 @@ def find_physical_stream(topology: Topology, name: str, region: str | None) -> s
 async def require_stream_leader(target: TargetServers, name: str) -> tuple[StreamLeadership, str]:
     """The leadership of stream *name*, and its leader. Raises LabError if there is no such stream or it has no leader."""
     async with target.connect() as connection:
-        role = await leaders.read_stream_leadership(connection, name)
+        role = await leaders.fetch_leadership(connection, name)
     if role.leader is None or role.leader not in target.servers:
         raise LabError(
             f"stream `{name}` is led by `{role.leader}`, which is not a server of this topology"

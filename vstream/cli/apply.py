@@ -114,7 +114,7 @@ async def _plan(
     """The plan of the topology file *path*, or the saved plan *path* if it still holds."""
     if path.suffix != ".json":
         return await plan_with_progress(
-            options.read_topology_file(path).require(), lab, templates, adopt=adopt, lost=lost
+            options.parse_topology_file(path).require(), lab, templates, adopt=adopt, lost=lost
         )
     if lab or adopt or lost or options.read_overlays():
         variables = "VSTREAM_LAB and VSTREAM_OVERLAY"

@@ -25,9 +25,9 @@ from vstream.audit.request import (
     SparkAddress,
     SparkEndedError,
     TargetKind,
-    check_holds_tables,
-    check_no_move,
-    check_tables_directory,
+    require_no_move,
+    require_tables,
+    require_tables_directory,
     reserve_outputs,
     uri_of,
 )
@@ -295,7 +295,7 @@ def find_source(
 ) -> AuditSource:
     """What is *named*. Raises VstreamError if it cannot be audited, BadParameter if it would be replaced by a part."""
     if request.tables is not None:
-        check_tables_directory(request.tables)
+        require_tables_directory(request.tables)
     if named.kind is TargetKind.TOPOLOGY:
         return _find_servers(Path(named.place), request, templates, lab)
     if named.kind is TargetKind.CAPTURE:
@@ -305,13 +305,13 @@ def find_source(
     uri = uri_of(named.place)
     replaced = "it would replace the audit with a subset of its streams: choose another directory"
     options.refuse_options(replaced, {"--tables": request.streams and request.tables == uri})
-    check_holds_tables(named.place)
+    require_tables(named.place)
     return AuditedTables(uri=uri)
 
 
 def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:
-    topology = options.read_topology_file(path).require()
-    check_no_move(topology)
+    topology = options.parse_topology_file(path).require()
+    require_no_move(topology)
     names = options.choose_streams(topology, request.streams)
     servers = find_and_trust_servers(topology, lab)
     endpoints = endpoints_as_user(topology, servers, AUDIT_USER)

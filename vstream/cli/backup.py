@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vstream.backup.directory import BackupDirectory
-from vstream.backup.restore import RestoreRequest, require_restorable, restore_backup
+from vstream.backup.restore import RestoreRequest, read_restore_state, restore_backup
 from vstream.backup.take import BackupRequest, take_backup
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
@@ -38,7 +38,7 @@ def take(
     Examples: `vstream backup take /backups/2026-11-26`, `vstream backup take --stream foo foo-backup acme.yaml`
     """
     text = options.read_bytes(topology, limit=-1)
-    loaded = options.read_topology_file(topology).require()
+    loaded = options.parse_topology_file(topology).require()
     names, servers = options.choose_streams(loaded, stream), find_and_trust_servers(loaded, lab)
     streams = [part for part in provide_bundle(loaded, servers, None).streams if part.virtual in names]
     request = BackupRequest(topology=loaded, text=text, streams=streams, endpoints=servers.endpoints)
@@ -75,13 +75,13 @@ def restore(
     source = BackupDirectory(directory)
     record = source.read()
     source.verify(record)
-    loaded = options.read_topology_file(topology or directory / "topology.yaml").require()
+    loaded = options.parse_topology_file(topology or directory / "topology.yaml").require()
     servers = find_and_trust_servers(loaded, lab)
     streams = provide_bundle(loaded, servers, None).streams
     request = RestoreRequest(
         directory=source, record=record, topology=loaded, streams=streams, endpoints=servers.endpoints
     )
-    state = run(require_restorable(request))
+    state = run(read_restore_state(request))
     if yes:
         with show_steps() as show:
             run(restore_backup(request, show))

@@ -57,8 +57,10 @@ def read_position(
     Examples: `vstream consumer position foo reader --region west`,
     `vstream consumer position foo reader --region west --output /var/lib/vstream/foo-reader-west.json`
     """
-    loaded = options.read_topology_file(topology).require()
-    position = run(_read_position(loaded, options.find_virtual_stream(loaded, stream, [region]), consumer, region, lab))
+    loaded = options.parse_topology_file(topology).require()
+    position = run(
+        _read_position(loaded, options.require_virtual_stream(loaded, stream, [region]), consumer, region, lab)
+    )
     text = format_json("consumer-position", consumer_failover.as_dict(position))
     if out is not None:
         save_output(out, text + "\n", is_private=True)
@@ -156,12 +158,12 @@ def failover(
         raise typer.BadParameter("name the region that it leaves: either `--from REGION` or `--position FILE`")
     if come_from == to:
         raise typer.BadParameter("`--from` and `--to` are the same region")
-    loaded = options.read_topology_file(topology).require()
+    loaded = options.parse_topology_file(topology).require()
     lost_regions = [lost.name for lost in loaded.lost]
     asked = [to] if come_from is None or come_from in lost_regions else [come_from, to]
     request = MoveRequest(
         topology=loaded,
-        stream=options.find_virtual_stream(loaded, stream, asked),
+        stream=options.require_virtual_stream(loaded, stream, asked),
         durable=consumer,
         recorded=None if recorded is None else _load_position(recorded, (loaded.name, stream, consumer)),
         come_from=come_from,

@@ -17,7 +17,7 @@ from vstream.cli.views import console
 from vstream.cli.views import map as view
 from vstream.cli.views.console import stdout
 from vstream.cli.views.json_output import print_json
-from vstream.lint.publishing_client import PublishingClient, find_client, list_streams, load_workspace
+from vstream.lint.publishing_client import PublishingClient, list_streams, load_workspace, require_client
 from vstream.lint.simulate import Refusal, refusals_of, tabulate_account
 from vstream.lint.workspace import Workspace
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow
@@ -97,7 +97,7 @@ def command(
     if stream is not None:
         _print_streams(stream, [name for name in (subject, *(files or ())) if name], place, is_json=output == "json")
         return
-    client = find_client(read_workspace(_name_files(subject, files, is_all=is_all)), place, account)
+    client = require_client(read_workspace(_name_files(subject, files, is_all=is_all)), place, account)
     clusters = client.clusters_of_rules
     if place is not None and clusters and client.cluster not in clusters:
         note = f"note: no rule names the cluster `{client.cluster}`; there are {', '.join(clusters)}"
@@ -135,8 +135,8 @@ def _print_streams(stream: str, files: list[str], region: str | None, *, is_json
     """The physical streams behind the virtual *stream*, or the name alone by which clients in *region* read it."""
     if len(files) > 1:
         raise typer.BadParameter("name one topology", param_hint="FILES")
-    topology = options.read_topology_file(Path(files[0]) if files else options.default_file()).require()
-    virtual = options.find_virtual_stream(topology, stream, [region] if region else [])
+    topology = options.parse_topology_file(Path(files[0]) if files else options.default_file()).require()
+    virtual = options.require_virtual_stream(topology, stream, [region] if region else [])
     if is_json:
         regions = [region] if region else virtual.regions
         print_json("map-stream", {"regions": [view.region_as_dict(topology, virtual, name) for name in regions]})

@@ -14,7 +14,7 @@ from vstream.cli.map import read_workspace
 from vstream.cli.views import console
 from vstream.cli.views import trace as view
 from vstream.cli.views.json_output import print_json
-from vstream.lint.publishing_client import find_client
+from vstream.lint.publishing_client import require_client
 from vstream.probe.trace import expect_publish, trace_publish
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.topology.physical import client_account
@@ -33,13 +33,13 @@ def print_trace(
     if len(files) > 1:
         raise typer.BadParameter("name one topology", param_hint="FILES")
     workspace = read_workspace(files)
-    loaded = workspace.topology or options.read_topology_file(Path(files[0])).require()
+    loaded = workspace.topology or options.parse_topology_file(Path(files[0])).require()
     names = options.choose_regions(loaded, regions)
     servers = find_and_trust_servers(loaded, lab)
     expected = []
     for name in names:
         account = client_account(loaded, name) if loaded.has_accounts else None
-        simulation = find_client(workspace, name, account).publish(subject)
+        simulation = require_client(workspace, name, account).publish(subject)
         expected.append(expect_publish(loaded, name, subject, simulation))
     traces = run(trace_publish(subject, expected, servers.endpoints, timeout=timeout))
     if is_json:

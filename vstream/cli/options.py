@@ -151,7 +151,7 @@ def read_bytes(path: Path, *, limit: int) -> bytes:
         raise VstreamError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def read_topology_file(path: Path) -> ParsedTopology:
+def parse_topology_file(path: Path) -> ParsedTopology:
     """Read and check a topology file, with the overlays of this command."""
     return parse_topology(*_read_topology(path))
 
@@ -225,7 +225,7 @@ def choose_names(kind: str, existing: tuple[str, ...], names: Sequence[str] | No
     return tuple(names or existing)
 
 
-def find_virtual_stream(topology: Topology, name: str, regions: Iterable[str] = ()) -> VirtualStream:
+def require_virtual_stream(topology: Topology, name: str, regions: Iterable[str] = ()) -> VirtualStream:
     """The virtual stream *name*. Raises UnknownNameError if there is none, or it is not in all of *regions*."""
     choose_streams(topology, [name])
     stream = topology.stream(name)

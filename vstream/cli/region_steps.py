@@ -77,7 +77,7 @@ def _note_incomplete(applied: AppliedPlan) -> None:
 
 def load_edit(file: Path) -> TopologyEdit:
     """The topology *file* as it is written; standard input, which cannot be written, says nothing."""
-    topology = options.read_topology_file(file).require()
+    topology = options.parse_topology_file(file).require()
     text = options.read_bytes(file, limit=-1).decode("utf-8-sig") if str(file) != "-" else ""
     return TopologyEdit(file=str(file), text=text, original=text, topology=topology, overlays=options.read_overlays())
 

@@ -56,7 +56,7 @@ def command(
     if not rehearse:
         chosen = {"--output": out, "--server-version": server_version, "--rate": rate}
         options.refuse_options("has no effect with a table from the topology alone: add `--rehearse`", chosen)
-    loaded = options.read_topology_file(topology)
+    loaded = options.parse_topology_file(topology)
     streams = options.choose_streams(loaded.require(), stream)
     cells = [cell for cell in survival_table(loaded.require()) if cell.stream in streams]
     cells = [cell for cell in cells if cell.failure in (failure or Failure) and cell.ability in (ability or Ability)]

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vstream.credentials import check_plaintext, load_certificates, read_credentials, read_secret_variable, read_seed
+from vstream.credentials import check_plaintext, make_tls_context, read_credentials, read_secret_variable, read_seed
 from vstream.errors import VstreamError
 from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Endpoint, Topology, is_context_name
@@ -76,7 +76,7 @@ def make_connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
         options["token"] = endpoint.token
     if endpoint.tls_ca or endpoint.tls_cert:
         files = ((endpoint.tls_ca, "CA"), (endpoint.tls_cert, "certificate"), (endpoint.tls_key, "key"))
-        options["tls"] = load_certificates(
+        options["tls"] = make_tls_context(
             *(_require_file(path, region, kind) if path else None for path, kind in files)
         )
         logging.getLogger("asyncio").addFilter(_is_worth_logging)

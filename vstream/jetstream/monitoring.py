@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from vstream.credentials import load_certificates
+from vstream.credentials import make_tls_context
 from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import answers
 from vstream.topology.model import Endpoint
@@ -310,7 +310,7 @@ def trust_ca(addresses: Iterable[str], ca: str | None) -> None:
 
 @lru_cache(maxsize=16)
 def _make_context(ca: Path, _changed: int) -> ssl.SSLContext:
-    return load_certificates(str(ca), None, None)
+    return make_tls_context(str(ca), None, None)
 
 
 async def _fetch(url_base: str, path: str, timeout: float, most: int = answers.MOST_JSON) -> tuple[int, bytes]:

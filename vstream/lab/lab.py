@@ -23,7 +23,7 @@ from vstream.lab.readiness import READY_TIMEOUT, ReadinessProgress, trust_monito
 from vstream.lab.server import NatsServer, stop_servers
 from vstream.lab.start import AS_BEFORE, LabSetup
 from vstream.lab.state import LabDirectory, lab_directory
-from vstream.lab.status import LabStatus, find_recorded_lab, is_running, read_lab_status
+from vstream.lab.status import LabStatus, is_running, read_lab_status, require_recorded_lab
 from vstream.plan.live.loaded_rules import find_unserved_accounts
 from vstream.topology.accounts import Account
 from vstream.topology.bundle import Bundle
@@ -109,9 +109,9 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
     Every server loads its files again, changed or not: an earlier call may have been cut off half way.
     Raises LabError, with the old files still in place, if a server would refuse its configuration.
     """
-    directory, _ = find_recorded_lab(name)
+    directory, _ = require_recorded_lab(name)
     async with directory.lock():
-        _, record = find_recorded_lab(name)  # it may have changed while we waited
+        _, record = require_recorded_lab(name)  # it may have changed while we waited
         binaries = {name: program.binary for name, program in record.programs.items()}
         await conf.replace_if_valid(directory, passwords.with_passwords(directory.conf, bundle), binaries=binaries)
         trust_monitors(record.servers)
@@ -128,7 +128,7 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
 
 async def reload_mappings(name: str, bundle: Bundle) -> ReloadResult:
     """Like `reload`, but each server's own configuration stays as it was at the start, whatever *bundle* says."""
-    directory, _ = find_recorded_lab(name)
+    directory, _ = require_recorded_lab(name)
     return await reload(name, replace(bundle, artifacts=conf.keep_server_configs(directory.conf, bundle.artifacts)))
 
 

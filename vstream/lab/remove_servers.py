@@ -21,7 +21,7 @@ from vstream.lab import server_records
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.server import stop_servers
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.lab.status import find_recorded_lab, find_system_endpoint
+from vstream.lab.status import find_system_endpoint, require_recorded_lab
 
 META_TIMEOUT = 60.0
 """Seconds for the meta group: if its leader was among the stopped servers, a new one takes 4 to 9."""
@@ -36,9 +36,9 @@ class LabServerAdmin:
 
     async def retire(self, servers: Sequence[str]) -> None:
         """See ServerAdmin."""
-        directory, _ = find_recorded_lab(self._name)
+        directory, _ = require_recorded_lab(self._name)
         async with directory.lock():
-            _, record = find_recorded_lab(self._name)  # it may have changed while we waited
+            _, record = require_recorded_lab(self._name)  # it may have changed while we waited
             leaving = {address.server.name for address in record.servers} & {*servers}
             remaining = replace(
                 record,

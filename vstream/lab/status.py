@@ -75,7 +75,7 @@ class LabStatus:
         return sum(server.state is ServerState.RUNNING for server in self.servers)
 
 
-def find_recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
+def require_recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
     """The directory and the record of lab *name*. Raises LabError if there is no such lab."""
     directory = lab_directory(name)
     record = directory.read()
@@ -90,7 +90,7 @@ def find_recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
 
 def read_lab_status(name: str) -> LabStatus:
     """The servers of lab *name*, in the order of its topology. Raises LabError if there is no such lab."""
-    directory, record = find_recorded_lab(name)
+    directory, record = require_recorded_lab(name)
     running = server_records.scan_processes(directory)
     statuses = []
     for address in record.servers:
@@ -124,7 +124,7 @@ def list_labs() -> tuple[LabStatus, ...]:
 
 def list_addresses(name: str) -> tuple[ServerAddress, ...]:
     """The server addresses of lab *name*, for rendering its bundle. Raises LabError if there is no such lab."""
-    return find_recorded_lab(name)[1].servers
+    return require_recorded_lab(name)[1].servers
 
 
 def list_endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
@@ -186,7 +186,7 @@ def _serves(address: ServerAddress, region: str) -> bool:
 
 def read_log_tail(name: str, server: str, lines: int) -> tuple[str, ...]:
     """The last *lines* lines that *server* of lab *name* has written. Raises UnknownNameError if there is no such server."""
-    directory, record = find_recorded_lab(name)
+    directory, record = require_recorded_lab(name)
     servers = [address.server.name for address in record.servers]
     if server not in servers:
         raise UnknownNameError(f"lab `{name}` has no server `{server}`", hint=f"its servers: {', '.join(servers)}")

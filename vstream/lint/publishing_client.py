@@ -77,7 +77,7 @@ def load_workspace(sources: Iterable[Source], read: Read, overlays: Mapping[str,
     return gathered.workspace(topology)
 
 
-def find_client(workspace: Workspace, region: str | None, account: str | None) -> PublishingClient:
+def require_client(workspace: Workspace, region: str | None, account: str | None) -> PublishingClient:
     """
     The client that publishes in *account*, where *region* is its region, its cluster, or the name of its server.
 

@@ -238,7 +238,7 @@ def list_stages(plan: Plan) -> Iterator[PlanStage]:
             readers=plan.readers_to_refresh if is_refreshing else (),
             gates_meanwhile=tuple(gates[Stage.RECORDED_MOVES]) if is_refreshing else (),
             servers=plan.leaving if stage is Stage.RETIRED_SERVERS else (),
-            waits_for_mappings=must_load and stage > Stage.MAPPINGS and stage in changes,
+            waits_for_mappings=must_load and stage > Stage.MAPPINGS,
         )
         if plan_stage.changes or plan_stage.rules or plan_stage.gates or plan_stage.servers:
             # Once the first stage that waits for them has begun, they are loaded.

@@ -84,7 +84,7 @@ class TopologyEdit:
 
     def take_in(self, region: str) -> TopologyEdit:
         """*region*, which was given up, is one of the topology's again."""
-        find_region(self.topology, region)
+        require_region(self.topology, region)
         is_lost = any(lost.name == region for lost in self.topology.lost)
         return self.remove_key(region, LOST) if is_lost else self
 
@@ -107,7 +107,7 @@ class TopologyEdit:
         return replace(self, text=edited, topology=parse_topology(edited.encode(), self.file, self.overlays).require())
 
 
-def find_region(topology: Topology, name: str) -> Region:
+def require_region(topology: Topology, name: str) -> Region:
     """The region called *name*, lost or not. Raises UnknownNameError."""
     regions = {region.name: region for region in (*topology.regions, *(lost.region for lost in topology.lost))}
     if name not in regions:

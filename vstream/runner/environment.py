@@ -31,7 +31,7 @@ from vstream.scenario.model import ChangeRegion, Scenario
 from vstream.servers.bundles import provide_bundle, render_lab
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.server_plan import make_server_plan
-from vstream.servers.target_servers import use_lab_target_of
+from vstream.servers.target_servers import load_and_trust_lab_of
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology, VirtualStream
@@ -162,7 +162,7 @@ class ChangedRegion:
     problem: str | None = None
 
 
-async def change_region(environment: Environment, action: ChangeRegion) -> ChangedRegion:
+async def change_region_in_lab(environment: Environment, action: ChangeRegion) -> ChangedRegion:
     """
     Do what `vstream region drain`, `failover` or `failback` do with `--yes`.
 
@@ -206,7 +206,7 @@ async def repair_meta(environment: Environment) -> None:
 async def resync(environment: Environment) -> None:
     """Do what `vstream repair sources` does. Raises VstreamError if it is not complete."""
     topology = environment.topology
-    target = use_lab_target_of(topology, environment.lab)
+    target = load_and_trust_lab_of(topology, environment.lab)
     result = await refresh_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=RefreshMode.ALL)
     if result.behind:
         raise VstreamError("; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind))

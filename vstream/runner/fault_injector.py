@@ -12,7 +12,7 @@ from vstream.chaos.inject import InjectionRequest, InjectionResult, heal, inject
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.runner.events import Event, FaultSeen, FaultState
 from vstream.scenario.model import Inject
-from vstream.servers.target_servers import use_lab_target, use_lab_target_of
+from vstream.servers.target_servers import load_and_trust_lab, load_and_trust_lab_of
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
@@ -72,7 +72,7 @@ class FaultInjector:
             raise
 
     async def _inject_and_confirm(self, step: Inject, topology: Topology, begun: FaultRecord) -> int:
-        target = use_lab_target_of(topology, self._lab)
+        target = load_and_trust_lab_of(topology, self._lab)
         injection = await faults.resolve(step.fault, target, topology, needs_successor=True)
         request = InjectionRequest(
             target=target,
@@ -126,7 +126,7 @@ class FaultInjector:
             self._report_state(open_fault.record, FaultState.HEALING, None)
         try:
             await heal(
-                use_lab_target(self._lab),
+                load_and_trust_lab(self._lab),
                 [open_fault.entry for open_fault in chosen.values()],
                 timeout=within,
                 skips_healed=True,

@@ -37,7 +37,7 @@ from vstream.lab.status import list_lab_names
 from vstream.runner import manifest
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
-from vstream.runner.environment import Environment, change_region, prepare_lab, repair_meta, resync, topology_of
+from vstream.runner.environment import Environment, change_region_in_lab, prepare_lab, repair_meta, resync, topology_of
 from vstream.runner.events import (
     Activity,
     Event,
@@ -54,7 +54,7 @@ from vstream.runner.read_back import read_back
 from vstream.runner.workers import (
     WorkerProcess,
     Workers,
-    list_tried_regions,
+    list_regions_of_tries,
     list_tried_streams,
     specify_sampler,
     specify_workers,
@@ -174,7 +174,7 @@ async def _connect_regions(
         )
         started.push_async_callback(connections[region.name].close)
     scenario = recording.scenario
-    for tried in list_tried_streams(scenario, environment, 0, list_tried_regions(scenario)):
+    for tried in list_tried_streams(scenario, environment, 0, list_regions_of_tries(scenario)):
         await OperationChecks(tried, connections[tried.region], recording.now).create_fetch_consumer()
     return connections
 
@@ -345,7 +345,7 @@ class _ScenarioRun:
 
     async def _change_region(self, action: model.ChangeRegion) -> None:
         began = self._recording.now()
-        changed = await change_region(self._environment, action)
+        changed = await change_region_in_lab(self._environment, action)
         self._environment = changed.environment
         self._recording.manifest.record_region_change(changed, began)
         await self._faults.end_in_lost_regions(changed.environment.topology)

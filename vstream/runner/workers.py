@@ -262,7 +262,7 @@ def list_tried_streams(
     return tuple(streams)
 
 
-def list_tried_regions(scenario: Scenario) -> tuple[str, ...]:
+def list_regions_of_tries(scenario: Scenario) -> tuple[str, ...]:
     """The regions of all `try` steps."""
     tries = (step.action for step in scenario.steps if isinstance(step.action, Try))
     return tuple(dict.fromkeys(region for action in tries for region in action.regions))

@@ -46,6 +46,6 @@ OPTIONS: Final = ("for_", *FAULT_OPTIONS)
 """Fields of a step that are valid with some actions only."""
 
 
-def actions_of(step: StepDocument) -> list[str]:
+def list_action_fields(step: StepDocument) -> list[str]:
     """The fields of *step* that are actions, as they were written."""
     return [name for name in ACTIONS if name in step.model_fields_set]

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from vstream.diagnostics import Span
 from vstream.scenario import model
-from vstream.scenario.actions import ACTIONS, actions_of
+from vstream.scenario.actions import ACTIONS, list_action_fields
 from vstream.scenario.document import (
     PublishersDocument,
     ReadersDocument,
@@ -151,7 +151,7 @@ def _decode_steps(document: ScenarioDocument, source: SourceMap, topology: Topol
     free = (f"f{number}" for number in range(1, len(document.steps) + len(names) + 2))
     ids = (name for name in free if name not in names)
     for index, step in enumerate(document.steps):
-        actions = actions_of(step)
+        actions = list_action_fields(step)
         if len(actions) != 1:
             continue
         yield model.Step(

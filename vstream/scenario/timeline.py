@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from vstream.scenario.actions import ACTIONS, ActionType, actions_of
+from vstream.scenario.actions import ACTIONS, ActionType, list_action_fields
 from vstream.scenario.document import ScenarioDocument, StepDocument
 from vstream.scenario.faults import Aim, FaultType, Takes
 from vstream.scenario.model import Inject, RegionCommand, Scenario, Wait
@@ -39,7 +39,7 @@ def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[St
     opened: tuple[OpenFaultStep, ...] = ()
     given_up: frozenset[str] = frozenset()
     for index, step in enumerate(document.steps):
-        fields = actions_of(step)
+        fields = list_action_fields(step)
         if len(fields) != 1:
             continue
         field, action = fields[0], ACTIONS[fields[0]]

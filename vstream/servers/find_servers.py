@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from vstream.credentials import find_secret_file
+from vstream.credentials import require_secret_file
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_key_directory
@@ -83,7 +83,7 @@ def _with_secret_files(endpoint: Endpoint, region: str, topology: Topology) -> E
     keys = default_key_directory(topology.name)
     named = {field: getattr(endpoint, field) for field in ("creds", "nkey", "tls_cert", "tls_key")}
     files: dict[str, Any] = {
-        field: find_secret_file(path, f"region `{region}`", keys) for field, path in named.items() if path
+        field: require_secret_file(path, f"region `{region}`", keys) for field, path in named.items() if path
     }
     system = endpoint.system and _with_secret_files(endpoint.system, region, topology)
     return replace(endpoint, system=system, **files)

@@ -37,7 +37,7 @@ class StreamLeadership:
         return len(self.followers) + 1 > self.replicas // 2 and bool(self.followers)
 
 
-async def read_stream_leadership(connection: Connection, stream: str) -> StreamLeadership:
+async def fetch_leadership(connection: Connection, stream: str) -> StreamLeadership:
     """
     Who serves *stream*, according to its leader.
 
@@ -66,7 +66,7 @@ async def read_stream_leadership(connection: Connection, stream: str) -> StreamL
 async def find_stream_leader(connection: Connection, stream: str) -> str | None:
     """The server that leads *stream*; None while nobody answers for it."""
     try:
-        return (await read_stream_leadership(connection, stream)).leader
+        return (await fetch_leadership(connection, stream)).leader
     except NotPermittedError:
         raise
     except NotReachableError:

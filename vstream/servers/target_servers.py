@@ -16,7 +16,7 @@ from vstream.lab.links.state import Pair
 from vstream.lab.readiness import trust_monitors
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.lab.status import find_recorded_lab, find_system_endpoint, list_endpoints
+from vstream.lab.status import find_system_endpoint, list_endpoints, require_recorded_lab
 from vstream.plan.live.connections import check_cluster, join_connections
 from vstream.servers.find_servers import Servers
 from vstream.topology.model import Endpoint, Topology
@@ -217,9 +217,9 @@ class TargetServers:
         return self.lab
 
 
-def use_lab_target(name: str) -> TargetServers:
+def load_and_trust_lab(name: str) -> TargetServers:
     """The lab *name*, running or not; its authority is trusted from now on. Raises LabError if there is none."""
-    directory, record = find_recorded_lab(name)
+    directory, record = require_recorded_lab(name)
     trust_monitors(record.servers)
     return TargetServers(
         servers={address.server.name: address.region for address in record.servers},
@@ -231,9 +231,9 @@ def use_lab_target(name: str) -> TargetServers:
     )
 
 
-def use_lab_target_of(topology: Topology, name: str) -> TargetServers:
+def load_and_trust_lab_of(topology: Topology, name: str) -> TargetServers:
     """The lab *name*, which must belong to *topology*. Raises LabError if it does not."""
-    target = use_lab_target(name)
+    target = load_and_trust_lab(name)
     expected = {seat.server.name: seat.region for seat in topology.all_seats}
     if expected != dict(target.servers):
         raise LabError(
@@ -260,14 +260,14 @@ def make_target(topology: Topology, servers: Servers, system_context: str | None
     return (
         make_changing_target(topology, servers, system_context)
         if servers.lab is None
-        else use_lab_target_of(topology, servers.lab)
+        else load_and_trust_lab_of(topology, servers.lab)
     )
 
 
 def make_changing_target(topology: Topology, servers: Servers, system_context: str | None = None) -> TargetServers:
     """The same while *servers* become those of *topology*: a lab may have others yet."""
     if servers.lab is not None:
-        return use_lab_target(servers.lab)
+        return load_and_trust_lab(servers.lab)
     logins = (endpoint.system for endpoint in servers.endpoints.values() if endpoint.system)
     system = next(logins, None) if system_context is None else Endpoint(context=system_context)
     return make_api_target(topology, servers.endpoints, system)

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark import SparkFiles
 
 from vstream.audit.source.values import Access
-from vstream.credentials import load_certificates, read_credentials, read_secret_variable, read_seed
+from vstream.credentials import make_tls_context, read_credentials, read_secret_variable, read_seed
 from vstream.errors import VstreamError
 from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Endpoint
@@ -146,7 +146,7 @@ def _make_tls_context(access: Access) -> ssl.SSLContext | None:
     if not (access.tls_ca or access.tls_cert):
         return None
     files = (access.tls_ca, access.tls_cert, access.tls_key)
-    return load_certificates(*(str(find_file(file)) if file else None for file in files))
+    return make_tls_context(*(str(find_file(file)) if file else None for file in files))
 
 
 def _sign(seed: bytes, nonce: bytes) -> tuple[str, str]:

@@ -105,7 +105,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     hold = None if settings.hold is None else read_seconds(settings.hold, "--for")
     if hold is None and not spec.type.can_hold:
         hold = _HEAL_AT_ONCE
-    topology = options.read_topology_file(settings.topology).require()
+    topology = options.parse_topology_file(settings.topology).require()
     target = make_target(topology, find_and_trust_servers(topology, settings.lab), settings.system_context)
     if not spec.type.works_outside_labs:
         target.require_lab()  # before anything is asked of servers that are not one
@@ -289,4 +289,4 @@ def _open_faults(lab: str | None) -> tuple[TargetServers, Sequence[OpenFault]]:
     """The lab that is meant, and what its journal says: healing needs no topology."""
     name = choose_lab(lab)
     journal = read_journal(lab_directory(name))
-    return target_servers.use_lab_target(name), () if journal is None else journal.faults
+    return target_servers.load_and_trust_lab(name), () if journal is None else journal.faults

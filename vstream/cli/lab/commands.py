@@ -39,11 +39,11 @@ from vstream.lab.state import lab_directory
 from vstream.lab.status import (
     LabStatus,
     ServerState,
-    find_recorded_lab,
     list_addresses,
     list_labs,
     read_lab_status,
     read_log_tail,
+    require_recorded_lab,
 )
 from vstream.servers import target_servers
 from vstream.servers.bundles import render_lab
@@ -107,7 +107,7 @@ def up(
     `vstream lab up --server-version 2.12.8 --server-version west=2.15.1`, `vstream lab up --link west-east:rtt=140ms`
     """
     file = find_topology_file(topology, name)
-    loaded = options.read_topology_file(file).require()
+    loaded = options.parse_topology_file(file).require()
     shape = choose_shape(loaded, link or ())
     stated = _parse_versions(server_version or ())
     binaries = find_or_fetch_binaries(loaded, stated) if stated else {}
@@ -140,7 +140,7 @@ def down(
     chosen = choose_lab(choose_name(name, same), is_argument=True)
     # An interrupted start may have left servers before the lab was recorded.
     if not lab_directory(chosen).path.exists():
-        find_recorded_lab(chosen)  # raises LabError, which names the labs of this machine
+        require_recorded_lab(chosen)  # raises LabError, which names the labs of this machine
     run(lab.down(chosen, purge=purge))
     console.print_note(f"lab {chosen} is down{' and removed' if purge else ''}")
 
@@ -175,7 +175,7 @@ def _list_states(status: LabStatus) -> dict[str, str]:
     states: dict[str, str] = {}
     if journal is None or not journal.faults:
         return states
-    target = target_servers.use_lab_target(status.name)
+    target = target_servers.load_and_trust_lab(status.name)
     running = {server.name for server in status.servers if server.state is ServerState.RUNNING}
     for fault in journal.faults:
         for server in fault.fault.counted_as_lost:

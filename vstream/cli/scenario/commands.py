@@ -137,7 +137,9 @@ def show_file(scenario: Annotated[str, typer.Argument(help="The name of a shippe
 
     Example: `vstream scenario show walkthrough > mine.yaml`
     """
-    typer.echo(options.read_bytes(find.find_scenario(scenario), limit=-1).decode("utf-8", errors="replace"), nl=False)
+    typer.echo(
+        options.read_bytes(find.require_scenario(scenario), limit=-1).decode("utf-8", errors="replace"), nl=False
+    )
 
 
 @app.command("verdict")

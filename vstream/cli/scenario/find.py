@@ -29,7 +29,7 @@ def list_shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(resources.scenarios().glob("*.yaml"))}
 
 
-def find_scenario(name: str) -> Path:
+def require_scenario(name: str) -> Path:
     """The file that *name* stands for. Raises VstreamError if there is none."""
     path = Path(name)
     if name == "-" or path.exists():
@@ -45,7 +45,7 @@ def find_scenario(name: str) -> Path:
 
 def read_scenario(name: str) -> ParsedScenario:
     """Read and check the scenario that *name* stands for, and its topology. Raises VstreamError if it cannot be read."""
-    path = find_scenario(name)
+    path = require_scenario(name)
     file = STDIN if name == "-" else str(path)
     roots = input_files.Roots([str(path)])
 

@@ -239,7 +239,7 @@ async def _make_step_down(
     note = "time was up"
     while time.monotonic() < deadline:
         try:
-            role = await leaders.read_stream_leadership(connection, stream)
+            role = await leaders.fetch_leadership(connection, stream)
             if role.replicas == 1:
                 return None, "one replica: there is no other server to lead it"
             if role.can_elect:

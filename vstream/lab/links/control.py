@@ -18,7 +18,7 @@ from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import IDEAL, Answer, Backend, Links, LinkState, Pair
 from vstream.lab.state import hold_lock
-from vstream.lab.status import find_recorded_lab
+from vstream.lab.status import require_recorded_lab
 from vstream.value_class import value_class
 
 _ANSWER_TIMEOUT = 10.0
@@ -36,7 +36,7 @@ class Traffic:
 
 def read_links(name: str) -> Links:
     """The intended links of lab *name*. Raises LabError if there is no such lab."""
-    directory, record = find_recorded_lab(name)
+    directory, record = require_recorded_lab(name)
     links = ProxyProcess(directory).read_orders()
     return links or Links(
         backend=Backend.NONE, servers={address.server.name: address.region for address in record.servers}
@@ -89,7 +89,7 @@ async def remove_overlay(name: str, overlay: str) -> Links:
 
     Raises LabError if there is no such lab, or if its links cannot be changed.
     """
-    directory, _ = find_recorded_lab(name)
+    directory, _ = require_recorded_lab(name)
     proxy = ProxyProcess(directory)
     async with _hold_links(proxy):
         links = read_links(name)
@@ -105,7 +105,7 @@ async def remove_overlay(name: str, overlay: str) -> Links:
 
 async def read_traffic(name: str) -> Traffic:
     """The traffic over the links of lab *name*. Raises LabError if no proxy carries its links."""
-    directory, _ = find_recorded_lab(name)
+    directory, _ = require_recorded_lab(name)
     answer = await ProxyProcess(directory).make_reread()
     if answer is None:
         raise _make_loss_error(name, read_links(name))
@@ -113,7 +113,7 @@ async def read_traffic(name: str) -> Traffic:
 
 
 async def _apply_change(name: str, change_links: Callable[[Links], Links], touched: Mapping[Pair, LinkState]) -> Links:
-    directory, _ = find_recorded_lab(name)
+    directory, _ = require_recorded_lab(name)
     proxy = ProxyProcess(directory)
     async with _hold_links(proxy):
         before = read_links(name)

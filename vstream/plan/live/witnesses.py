@@ -19,7 +19,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.answers import convert_malformed_errors, decode_object, require_text
 from vstream.jetstream.connection import Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
-from vstream.plan.topology_edit import find_region
+from vstream.plan.topology_edit import require_region
 from vstream.topology.model import Endpoint, Region, Topology
 from vstream.value_class import value_class
 
@@ -90,7 +90,7 @@ async def _ask_about(
     problem: str | None,
 ) -> DeathReport:
     """What everybody says of region *name*. *clusters* are those of the servers that answer on the system account, by name."""
-    region = find_region(topology, name)
+    region = require_region(topology, name)
     itself = await ask_region(region.name, endpoints.get(region.name))
     names = _select_servers(topology, region, clusters)
     alive = [*itself.alive, *(f"server `{server}` answers on the system account" for server in names)]
@@ -99,7 +99,7 @@ async def _ask_about(
     for witness in witnesses:
         connected, asked = await _ask_gateways(region.cluster, endpoints.get(witness))
         alive += [f"server `{server}` in `{witness}` {linked}" for server in connected]
-        heard = _select_servers(topology, find_region(topology, witness), clusters)
+        heard = _select_servers(topology, require_region(topology, witness), clusters)
         if asked and not connected:
             silent.append(f"`{witness}`: none of its {len(asked)} servers {linked}")
         elif heard and not names:

@@ -69,7 +69,7 @@ def _end_after(runner: int) -> None:
     os._exit(ABANDONED)
 
 
-def send_line(line: bytes) -> None:
+def try_send_line(line: bytes) -> None:
     """Send a line to the runner. If it does not listen, the line is dropped: nothing may slow the clients down."""
     with suppress(BlockingIOError, BrokenPipeError):
         os.write(sys.stdout.fileno(), line + b"\n")

@@ -82,7 +82,7 @@ class Sampler:
             sample = await (await under_way.get())
             self._lines.write(sample)
             self._lines.flush()
-            process.send_line(_SAMPLE.dump_json(sample, exclude_defaults=True))
+            process.try_send_line(_SAMPLE.dump_json(sample, exclude_defaults=True))
 
     async def _sample(self, region: SampledRegion, connection: ReconnectingConnection) -> Sample:
         at = time.monotonic_ns() - self._spec.start

@@ -95,7 +95,7 @@ class Worker:
         while True:
             self._recorder.flush()
             is_drained = all(client.is_drained for client in self._paced_clients())
-            process.send_line(
+            process.try_send_line(
                 PROGRESS.dump_json(self._recorder.take_progress(is_drained=is_drained), exclude_defaults=True)
             )
             await asyncio.sleep(FLUSH_SECONDS)

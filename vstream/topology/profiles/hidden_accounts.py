@@ -248,5 +248,5 @@ def make_users(topology: Topology) -> tuple[User, ...]:
             VSTREAM_USER,
             (*virtual, *reading, *shared.management_subjects(f"{naming.ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
         ),
-        *shared.watching_users(topology, at, reading),
+        *shared.make_probe_and_audit_users(topology, at, reading),
     )

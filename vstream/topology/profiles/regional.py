@@ -202,5 +202,5 @@ def _make_users(topology: Topology, region: str) -> tuple[User, ...]:
             hears=(ADVISORIES,),
             name=regional_user(VSTREAM_USER, region),
         ),
-        *shared.watching_users(topology, PUBLISH_PREFIX, reading, region),
+        *shared.make_probe_and_audit_users(topology, PUBLISH_PREFIX, reading, region),
     )

@@ -116,7 +116,7 @@ def make_user(
     )
 
 
-def watching_users(
+def make_probe_and_audit_users(
     topology: Topology, below: str, reading: tuple[str, ...], region: str | None = None
 ) -> tuple[User, User]:
     """`probe`, which publishes *below* and asks for *reading*, and `audit`; of *region*, if there are some for each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vstream.scenario.actions import ACTIONS, ActionType, actions_of
+from vstream.scenario.actions import ACTIONS, ActionType, list_action_fields
 from vstream.scenario.document import ScenarioDocument, StepDocument
 from vstream.scenario.timeline import StepContext, index_servers, step_contexts
 from vstream.topology.model import Topology, VirtualStream
@@ -21,7 +21,7 @@ class ScenarioSubject:
     def actions(self) -> Iterator[tuple[int, StepDocument, str, ActionType]]:
         """Every step with exactly one action: its index, the step, the field of the action, and the action."""
         for index, step in enumerate(self.document.steps):
-            fields = actions_of(step)
+            fields = list_action_fields(step)
             if len(fields) == 1:
                 yield index, step, fields[0], ACTIONS[fields[0]]
 
@@ -55,5 +55,5 @@ class ScenarioSubject:
         named = {}
         for step in reversed(self.document.steps):
             if step.as_:
-                named[step.as_] = fields[0] if len(fields := actions_of(step)) == 1 else ""
+                named[step.as_] = fields[0] if len(fields := list_action_fields(step)) == 1 else ""
         return named

@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import quote_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.scenarios.context import ScenarioSubject
-from vstream.scenario.actions import ACTIONS, OPTIONS, actions_of
+from vstream.scenario.actions import ACTIONS, OPTIONS, list_action_fields
 from vstream.scenario.decode import resolve_link
 from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.faults import Aim, Takes
@@ -188,7 +188,7 @@ def not_one_action(subject: ScenarioSubject) -> Iterator[Violation]:
     It is not clear what should happen, or in which order.
     """
     for index, step in enumerate(subject.document.steps):
-        fields = actions_of(step)
+        fields = list_action_fields(step)
         if not fields:
             yield Violation(at=("steps", index), message="this step does nothing", hint=f"give it an action, {_USUAL}")
         elif len(fields) > 1:

@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule, suggest_closest
 from vstream.lint.rules.scenarios.context import ScenarioSubject
-from vstream.scenario.actions import ACTIONS, actions_of
+from vstream.scenario.actions import ACTIONS, list_action_fields
 from vstream.scenario.decode import resolve_link
 from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.faults import Aim
@@ -70,7 +70,7 @@ def _list_names(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
             for number, region in enumerate(client.regions if client.regions != "all" else ()):
                 yield "region", ((*place, "regions", number), region, False)
     for index, step in enumerate(document.steps):
-        for field in actions_of(step):
+        for field in list_action_fields(step):
             yield from _list_targets(subject, index, step, field)
         if step.region is not None:
             yield "region", (("steps", index, "region"), step.region, False)
