@@ -136,8 +136,9 @@ def render_scaled(replicas: int, **stream: Any) -> Bundle:
 async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> None:
     servers = await servers_with(render_scaled(1))
     plan = plan_change(servers, render_scaled(3))
-    (writes, refreshed) = list_stages(plan)
+    (writes, refreshed, compared) = list_stages(plan)
     assert len(writes.changes) == 3
+    assert not compared.changes
     assert (refreshed.title, refreshed.counts) == ("refresh readers", "3 to refresh")
     assert "`foo-write-west` is where it is placed, with all of its replicas" in refreshed.waits
     assert stage_as_dict(refreshed)["readers"] == ("foo-read-central", "foo-read-east", "foo-read-west")
@@ -147,7 +148,10 @@ async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> 
         *(f"update foo-write-{region}" for region in sorted(ALL)),
         *(f"gate settled foo-write-{region}" for region in sorted(ALL)),
         "refresh foo-read-central foo-read-east foo-read-west",
+        *(f"gate scaled foo-write-{region}" for region in sorted(ALL)),
     ]
+    # Only where one replica was all that there was.
+    assert all(gate.kind is not GateKind.SCALED for gate in plan_change(servers, render_scaled(1)).gates)
 
 
 async def test_servers_record_what_moves_to_them_before_it_has_left_the_others() -> None:

@@ -22,6 +22,7 @@ from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import AllowOption, Plan
 from vstream.servers.find_servers import Servers
 from vstream.servers.placement_recorder import PlacementRecorder
+from vstream.servers.replica_reader import ReplicaReader
 from vstream.servers.server_plan import ServerPlan
 from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
@@ -88,12 +89,13 @@ async def apply_and_replan(
         raise RefusedError(f"this plan needs {' and '.join(map(str, unmet))}, and nothing was changed")
     request, lab_name = planned.request, planned.servers.lab
     recorder = PlacementRecorder(request.topology, planned.servers)
+    replicas = ReplicaReader(request.topology, planned.servers)
     mappings = choose_mapping_admin(request, planned.plan, planned.servers, shipping)
     async with connect_all(request.topology, request.endpoints) as connections:
         connection = join_connections(connections)
         administration = Administration(
             streams=JetStreamAdmin(connection),
-            checker=LiveGateChecker(connection, recorder.ensure_recorded),
+            checker=LiveGateChecker(connection, recorder.ensure_recorded, replicas.read_first_sequences),
             positions=LivePositionReader(connection),
             mappings=mappings,
             servers=LabServerAdmin(lab_name) if lab_name is not None else LEFT_TO_OTHERS,

@@ -225,6 +225,17 @@ async def read_meta_log(url_base: str, timeout: float = TIMEOUT) -> MetaLog | No
     return None
 
 
+async def list_first_sequences(url_base: str, timeout: float) -> Mapping[tuple[str, str], int]:
+    """The first sequence of each stream that the server holds messages of, by its name and when it was created."""
+    url = f"{url_base}/jsz"
+    answer = await get_large(url_base, "/jsz?accounts=true&streams=true", timeout)
+    with answers.convert_malformed_errors(url):
+        accounts = answers.parse_list(answer, "account_details", url)
+        streams = [stream for account in accounts for stream in account.get("stream_detail") or ()]
+        held = [stream for stream in streams if stream["state"]["messages"]]
+        return {(stream["name"], stream["created"]): int(stream["state"]["first_seq"]) for stream in held}
+
+
 async def read_gateway_bytes(url_base: str, timeout: float = TIMEOUT) -> Mapping[str, int]:
     """The clusters that this server has an outbound gateway connection to, and the bytes of messages sent over it."""
     with answers.convert_malformed_errors(f"{url_base}/gatewayz"):

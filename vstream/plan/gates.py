@@ -29,6 +29,7 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
         *_list_settled_gates(changes, context),
         *arrived,
         *_list_recorded_gates(changes, arrived),
+        *_list_scaled_gates(changes),
         *_copy_gates(changes, context),
         *_drain_gates(changes),
         *_list_unchanged_gates(changes, context),
@@ -81,6 +82,15 @@ def _list_recorded_gates(changes: Sequence[Change], arrived: Sequence[Gate]) -> 
     moving = [change.config.name for change in changes if is_move(change)]
     for name in dict.fromkeys([*moving, *(gate.stream for gate in arrived)]):
         yield Gate(kind=GateKind.RECORDED, stream=name)
+
+
+def _list_scaled_gates(changes: Sequence[Change]) -> Iterator[Gate]:
+    """The server of a stream with one replica may give new ones a message before the snapshot of what is before it."""
+    for change in changes:
+        if not isinstance(change, Update) or stage_of(change) >= Stage.RECORDED_MOVES:
+            continue
+        if any(field.field == "num_replicas" and field.before in (1, None) for field in change.fields):
+            yield Gate(kind=GateKind.SCALED, stream=change.config.name)
 
 
 def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:

@@ -63,6 +63,8 @@ class GateKind(Enum):
     """The same, where servers that may still hold it go afterwards, or *counterparts*, its copies, which hold no more than it."""
     RECORDED = "recorded"
     """*stream* has moved, its servers have recorded that they hold it, and it holds what it held when apply began."""
+    SCALED = "scaled"
+    """*stream* has all of its replicas, and no replica whose server can be asked begins after its leader."""
     COPIED = "copied"
     """*stream* holds all that the one of *counterparts*, which it mirrors, holds, and it is known where each source goes on."""
     AT_REST = "at rest"
@@ -89,10 +91,12 @@ class Gate:
         """What must hold, as a clause that follows `until`."""
         names = quote_names(self.counterparts)
         match self.kind:
-            case GateKind.SETTLED | GateKind.ARRIVED | GateKind.RECORDED:
+            case GateKind.SETTLED | GateKind.ARRIVED | GateKind.RECORDED | GateKind.SCALED:
                 also = f", and holds what {names} holds" if self.kind is GateKind.ARRIVED and names else ""
                 if self.kind is GateKind.RECORDED:
                     also = ", its servers have recorded it, and it holds what it held"
+                if self.kind is GateKind.SCALED:
+                    also = ", and none whose server can be asked begins after its leader"
                 return f"`{self.stream}` is where it is placed, with all of its replicas{also}"
             case GateKind.COPIED:
                 return f"`{self.stream}` holds all that {names} holds"

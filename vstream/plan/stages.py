@@ -62,7 +62,7 @@ class Stage(IntEnum):
     """Readers of a stream that moved or was scaled source again at once; by themselves it takes 10 s or more."""
     READ_STREAMS = 6, "read streams"
     RECORDED_MOVES = 7, "record moves"
-    """What has moved is recorded by its servers, and all there."""
+    """What has moved is recorded by its servers, and all there; so is what was scaled up from one replica, in each of them."""
     STOPPED_COPIES = 8, "stop readers"
     """A read stream that was seeded from another stops mirroring it; a source that changes is removed."""
     SOURCED_COPIES = 9, "resume readers"
@@ -97,6 +97,7 @@ _BEFORE: Mapping[GateKind, Stage] = {
     GateKind.SETTLED: Stage.REFRESHED_READERS,
     GateKind.ARRIVED: Stage.DELETED_READ_STREAMS,
     GateKind.RECORDED: Stage.RECORDED_MOVES,
+    GateKind.SCALED: Stage.RECORDED_MOVES,
     GateKind.COPIED: Stage.STOPPED_COPIES,
     GateKind.AT_REST: Stage.SOURCED_COPIES,
     GateKind.FED: Stage.MAPPINGS,
@@ -228,6 +229,7 @@ def list_stages(plan: Plan) -> Iterator[PlanStage]:
     gates: defaultdict[Stage, list[Gate]] = defaultdict(list)
     for gate in (*plan.gates, *plan.resumed):
         gates[stage_after(gate)].append(gate)
+    recorded = tuple(gate for gate in gates[Stage.RECORDED_MOVES] if gate.kind is GateKind.RECORDED)
     for stage in Stage:
         is_refreshing = stage is Stage.REFRESHED_READERS
         plan_stage = PlanStage(
@@ -236,7 +238,7 @@ def list_stages(plan: Plan) -> Iterator[PlanStage]:
             changes=tuple(changes[stage]),
             rules=plan.rules if stage is loading else (),
             readers=plan.readers_to_refresh if is_refreshing else (),
-            gates_meanwhile=tuple(gates[Stage.RECORDED_MOVES]) if is_refreshing else (),
+            gates_meanwhile=recorded if is_refreshing else (),
             servers=plan.leaving if stage is Stage.RETIRED_SERVERS else (),
             waits_for_mappings=must_load and stage > Stage.MAPPINGS,
         )

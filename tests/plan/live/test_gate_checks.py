@@ -19,14 +19,17 @@ from tests.support.command import vstream
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.labs import eventually, pids
 from vstream.errors import VstreamError
-from vstream.jetstream.connection import connect
+from vstream.jetstream.connection import Connection, connect
 from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live import gate_checks, reader_positions
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.plan import Gate, GateKind
+from vstream.servers.find_servers import Servers
 from vstream.servers.leaders import find_meta_leader
-from vstream.topology.model import Endpoint
+from vstream.servers.replica_reader import ReplicaReader
+from vstream.topology.model import Endpoint, Topology
 from vstream.topology.stream_config import StreamConfig, with_noted_move
 
 pytestmark = pytest.mark.server
@@ -311,7 +314,7 @@ async def test_a_stream_that_is_scaled_is_there_when_all_of_its_replicas_are_cur
     file, name = tmp_path / "scaled.yaml", "foo-write-west"
     file.write_text(
         'version: 1\nname: scaled\nserver_version: "2.12"\nregions: {west: {servers: 3}}\n'
-        "streams: {foo: {subjects: [foo.>], replicas: 1, write: {max_age: 1h}}}\n"
+        "streams: {foo: {subjects: [foo.>], replicas: 1, write: {max_age: unlimited}}}\n"
     )
     for arguments in (("lab", "up", file), ("apply", file, "--yes")):
         ran = await asyncio.to_thread(vstream, *arguments)
@@ -336,7 +339,41 @@ async def test_a_stream_that_is_scaled_is_there_when_all_of_its_replicas_are_cur
             }
         finally:
             os.kill(stopped, signal.SIGCONT)
-        async with asyncio.timeout(60):
-            while await checker.find_missing(gate) is not None:
-                await asyncio.sleep(0.1)
+        await wait_for_gate(checker, gate)
+        topology = parse_topology(await asyncio.to_thread(file.read_bytes), file.name).require()
+        await check_that_replicas_are_compared(connection, topology, name)
     await asyncio.to_thread(vstream, "lab", "down", "scaled", "--purge")
+
+
+async def wait_for_gate(checker: LiveGateChecker, gate: Gate) -> None:
+    async with asyncio.timeout(60):
+        while await checker.find_missing(gate) is not None:
+            await asyncio.sleep(0.1)
+
+
+async def check_that_replicas_are_compared(connection: Connection, topology: Topology, name: str) -> None:
+    """Also where a replica is current, and has begun with what came after the stream was scaled up."""
+    gate, read = Gate(kind=GateKind.SCALED, stream=name), []
+    replicas = ReplicaReader(topology, Servers(endpoints={}, lab="scaled", description=""))
+    for number in range(3):
+        await connection.request(f"_vs.foo.west.foo.{number}", b"", timeout=30)
+
+    async def read_first_sequences(stream: str, created: str) -> Mapping[str, int]:
+        read.append(await replicas.read_first_sequences(stream, created))
+        return read[-1]
+
+    async def read_late(stream: str, created: str) -> Mapping[str, int]:
+        return {server: first + 2 for server, first in read[-1].items()}
+
+    checker = LiveGateChecker(connection, read_replicas=read_first_sequences)
+    await wait_for_gate(checker, gate)
+    assert read[-1] == {"west-1": 1, "west-2": 1, "west-3": 1}
+    late = LiveGateChecker(connection, read_replicas=read_late)
+    lacks = rf"`{name}`: the replica on `west-\d` begins at 3, the leader on `west-\d` at 1: it lacks messages"
+    with pytest.raises(VstreamError, match=lacks):
+        await wait_for_gate(late, gate)
+    # What limits remove from the front meanwhile, they may have removed from a replica first.
+    limited = LiveGateChecker(connection, read_replicas=read_late)
+    assert await limited.find_missing(gate) is not None
+    await connection.request(f"$JS.API.STREAM.PURGE.{name}", b'{"seq": 3}', timeout=30)
+    assert await limited.find_missing(gate) is None

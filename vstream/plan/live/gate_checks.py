@@ -31,10 +31,14 @@ _HINT = "let the topology have the region again, apply it, and take it out once 
 _MAX_SAMPLES = 64
 """Messages of a copy that are compared with its origin's, and of a stream with those before it moved."""
 _CLOCK_SKEW = timedelta(minutes=1)
+_LATE_SECONDS = 5.0
+"""Seconds until a replica that begins after its leader lacks messages, and one that is not known is not waited for."""
 _REMOVING = ("max_bytes", "max_msgs_per_subject", "allow_msg_ttl")
 """Fields that let servers remove any message but the last one."""
 EnsureRecorded = Callable[[str, Sequence[str]], Awaitable[str | None]]
 """For a stream and the servers that hold it, which of these have not recorded that; None if all have."""
+ReadReplicas = Callable[[str, str], Awaitable[Mapping[str, int]]]
+"""For a stream and when it was created, the first sequence of each replica that is known and not empty, by server."""
 
 
 @value_class
@@ -49,8 +53,15 @@ class _Noted:
 class LiveGateChecker:
     """Checks gates over one connection; the account's streams of all clusters answer on it."""
 
-    def __init__(self, connection: Connection, ensure_recorded: EnsureRecorded | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        ensure_recorded: EnsureRecorded | None = None,
+        read_replicas: ReadReplicas | None = None,
+    ) -> None:
         self._connection = connection
+        self._read_replicas = read_replicas
+        self._replicas: dict[str, tuple[float, dict[str, int]]] = {}
         self._ensure_recorded = ensure_recorded
         self._noted: dict[str, _Noted] = {}
         self._admin = JetStreamAdmin(connection)
@@ -87,7 +98,7 @@ class LiveGateChecker:
 
     async def _check_gate(self, gate: Gate) -> str | None:
         match gate.kind:
-            case GateKind.SETTLED | GateKind.ARRIVED | GateKind.RECORDED:
+            case GateKind.SETTLED | GateKind.ARRIVED | GateKind.RECORDED | GateKind.SCALED:
                 return await self._check_place(gate)
             case GateKind.COPIED:
                 return await self._check_copy(gate)
@@ -105,6 +116,8 @@ class LiveGateChecker:
     async def _check_place(self, gate: Gate) -> str | None:
         if gate.kind is GateKind.RECORDED:
             return await self._check_recorded(gate)
+        if gate.kind is GateKind.SCALED:
+            return await self._check_settled(gate) or await self._compare_replicas(gate.stream)
         copies = gate.counterparts if gate.kind is GateKind.ARRIVED else ()
         return await self._check_settled(gate) or await self._compare_copies(gate.stream, copies)
 
@@ -137,6 +150,45 @@ class LiveGateChecker:
         if missing is None:
             await self._require_contents(gate.stream)
         return missing
+
+    async def _compare_replicas(self, name: str) -> str | None:
+        """
+        Which replicas of *name* are not known, or begin after its leader, for some seconds; None if there is none.
+
+        Raises VstreamError if one goes on lacking messages: the leader, whom everybody asks, lacks none.
+        """
+        if self._read_replicas is None:
+            return None
+        info = await self._admin.info(name, timeout=TIMEOUT)
+        since, firsts = self._replicas.setdefault(name, (time.monotonic(), {}))
+        for server, first in (await self._read_replicas(info["config"]["name"], info["created"])).items():
+            firsts[server] = min(first, firsts.get(server, first))
+        # The leader is asked afterwards: what limits remove from each replica, they have removed from it, too, by then.
+        servers, stream = await self._list_servers(name), await self._positions.read_stream(name)
+        leader, *followers = servers
+        late = [server for server in followers if firsts.get(server, 0) > stream.first_seq]
+        unknown = [server for server in followers if server not in firsts]
+        if not stream.messages or not (late or unknown):
+            return None
+        if time.monotonic() < since + _LATE_SECONDS:
+            return f"where `{name}` begins on {', '.join(late or unknown)} is not known yet, or not as on {leader}"
+        for server in late:
+            first = firsts[server]
+            if not await self._may_have_expired(stream, first - 1):
+                raise VstreamError(
+                    f"`{name}`: the replica on `{server}` begins at {first:,}, the leader on `{leader}` at {stream.first_seq:,}: it lacks messages",
+                    hint=f"do not let `{server}` lead: scale `{name}` back to one replica, which leaves the leader's, and up again",
+                )
+        return None
+
+    async def _may_have_expired(self, stream: LiveStream, seq: int) -> bool:
+        """Whether servers may have removed the message at *seq* by their own clocks, some of them before others."""
+        if _read_limit(stream, "allow_msg_ttl"):
+            return True
+        if not _read_limit(stream, "max_age"):
+            return False
+        message = await direct.get_by_seq_from_leader(self._connection, stream.name, seq)
+        return message is None or _has_expired(stream, message.stored_at)
 
     async def _list_servers(self, stream: str) -> Sequence[str]:
         """The servers that hold *stream*, or are about to."""
@@ -275,14 +327,19 @@ def _may_be_removed(stream: LiveStream, seq: int, stored_at: str) -> bool:
     """Whether limits of *stream* may have removed a message at *seq*."""
     if seq > stream.last_seq:
         return False
-    if (age := _read_limit(stream, "max_age")) > 0:
-        expires = datetime.fromisoformat(stored_at) + timedelta(microseconds=age / 1000)
-        if expires < datetime.now(UTC) + _CLOCK_SKEW:
-            return True
+    if _has_expired(stream, stored_at):
+        return True
     if 0 < _read_limit(stream, "max_msgs") <= stream.last_seq - seq:
         return True
     is_kept = stream.config.fields.get("retention", "limits") == "limits"
     return not is_kept or any(_read_limit(stream, name) > 0 for name in _REMOVING)
+
+
+def _has_expired(stream: LiveStream, stored_at: str) -> bool:
+    """Whether what was stored then is too old for *stream*, or nearly."""
+    age = _read_limit(stream, "max_age")
+    expires = datetime.fromisoformat(stored_at) + timedelta(microseconds=age / 1000)
+    return age > 0 and expires < datetime.now(UTC) + _CLOCK_SKEW
 
 
 def _read_limit(stream: LiveStream, name: str) -> int:
