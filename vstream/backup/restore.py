@@ -26,6 +26,7 @@ from typing import Any
 from vstream.backup.directory import BackupDirectory, BackupRecord, SavedStream
 from vstream.backup.take import refuse_streams_in_accounts
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
+from vstream.formatting import format_count
 from vstream.health.repair.live.scan import ignore_progress, read_provenances
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
@@ -200,13 +201,11 @@ def _check_request(request: RestoreRequest) -> None:
                 f"the backup has `{saved.name}`, and the topology does not",
                 hint="restore it with the topology that is in its directory, and change that afterwards",
             )
-        cluster, replicas = (
-            StreamConfig(name=saved.name, fields=saved.config).placement_cluster,
-            saved.config.get("num_replicas", 1),
-        )
+        cluster = StreamConfig(name=saved.name, fields=saved.config).placement_cluster
+        replicas = saved.config.get("num_replicas", 1)
         if cluster is not None and servers[cluster] < replicas:
             raise RefusedError(
-                f"`{saved.name}` has {replicas} replicas, and cluster `{cluster}` has {servers[cluster]} servers",
+                f"`{saved.name}` has {replicas} replicas, and cluster `{cluster}` has {format_count(servers[cluster], 'server')}",
                 hint="restore it onto as many servers as it had, and change `replicas` afterwards; nothing was changed",
             )
 

@@ -177,7 +177,7 @@ class LiveGateChecker:
             if not await self._may_have_expired(stream, first - 1):
                 raise VstreamError(
                     f"`{name}`: the replica on `{server}` begins at {first:,}, the leader on `{leader}` at {stream.first_seq:,}: it lacks messages",
-                    hint=f"do not let `{server}` lead: scale `{name}` back to one replica, which leaves the leader's, and up again",
+                    hint=f"do not let `{server}` lead: scale `{name}` back to one replica, which keeps what the leader has, and up again",
                 )
         return None
 
