@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -18,8 +18,8 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.exit_codes import NO
 from vstream.cli.shared_steps import (
-    APPLY_EXIT_CODES,
     exit_if_blocked,
+    exit_unless_done,
     plan_with_progress,
     report_applied,
     show_changes,
@@ -93,19 +93,21 @@ def command(
     console.print_note(planned.servers.describe_with(planned.request.topology))
     console.print_lines(plan_view.render_plan(plan, is_verbose=verbose))
     exit_if_blocked(plan)
-    if not plan.has_work:
-        _end(AppliedPlan(planned=planned, result=ApplyResult(done=()), left=plan))
-    is_allowed = {AllowOption.DESTRUCTIVE: allow_destructive, AllowOption.MANY: allow_many}
-    allowed = [option for option, is_given in is_allowed.items() if is_given]
-    _exit_unless_allowed(plan, allowed)
-    if not yes:
-        _confirm_or_exit()
-        # Nobody knows how long the question was on the screen.
-        saved.require_same(run(make_plan(planned.request)), saved.to_dict(plan))
-    shipping = ShippingOptions(command=ship_with, loaded_timeout=loaded_timeout)
-    applied = run(_apply(planned, gate_timeout, shipping, allowed))
-    report_applied(applied, is_verbose=verbose)
-    _end(applied)
+    if plan.has_work:
+        is_allowed = {AllowOption.DESTRUCTIVE: allow_destructive, AllowOption.MANY: allow_many}
+        allowed = [option for option, is_given in is_allowed.items() if is_given]
+        _exit_unless_allowed(plan, allowed)
+        if not yes:
+            _confirm_or_exit()
+            # Nobody knows how long the question was on the screen.
+            saved.require_same(run(make_plan(planned.request)), saved.to_dict(plan))
+        shipping = ShippingOptions(command=ship_with, loaded_timeout=loaded_timeout)
+        applied = run(_apply(planned, gate_timeout, shipping, allowed))
+        report_applied(applied, is_verbose=verbose)
+    else:
+        applied = AppliedPlan(planned=planned, result=ApplyResult(done=()), left=plan)
+    console.print_lines(view.describe_unknown_rules(applied))
+    exit_unless_done(applied)
 
 
 async def _plan(
@@ -152,9 +154,3 @@ async def _apply(
     with show_changes(planned.plan) as watch:
         apply_watch = replace(watch, gate_timeout=gate_timeout)
         return await apply_and_replan(planned, shipping, allowed=allowed, watch=apply_watch)
-
-
-def _end(applied: AppliedPlan) -> NoReturn:
-    """Say what nobody could check, and exit with what that means."""
-    console.print_lines(view.describe_unknown_rules(applied))
-    raise typer.Exit(APPLY_EXIT_CODES[applied.outcome])

@@ -11,7 +11,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, OK, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import console
 from vstream.cli.views import consumer as view
 from vstream.cli.views.json_output import format_json, print_json
@@ -107,19 +107,19 @@ def sync(
 
     show = view.SyncPrinter(is_json=output == "json", is_watching=is_watching).show
     followed = options.FollowedTopology(topology, prepare)
-    raise typer.Exit(run(_sync(followed.latest, show, every if is_watching else None)))
+    synced = run(_sync(followed.latest, show, every if is_watching else None))
+    exit_unless_yes(is_no=any(item.is_refused for item in synced), is_unknown=any(item.problems for item in synced))
 
 
 async def _sync(
     latest: Callable[[], _Round], show: Callable[[tuple[SyncedConsumer, ...]], None], every: float | None
-) -> int:
-    """The exit code after one look; with *every*, look for ever."""
+) -> tuple[SyncedConsumer, ...]:
+    """What one look has recorded; with *every*, look for ever."""
     while True:
         synced = await latest()()
         show(synced)
         if every is None:
-            problem = NO if any(item.is_refused for item in synced) else UNKNOWN
-            return problem if any(item.problems for item in synced) else OK
+            return synced
         await asyncio.sleep(every)
 
 

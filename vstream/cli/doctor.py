@@ -9,7 +9,7 @@ import typer
 
 from vstream.cli import options, server_configs
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, OK, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.lazy_group import load_late, refuse_named
 from vstream.cli.views import console
 from vstream.cli.views import doctor as view
@@ -19,8 +19,6 @@ from vstream.health.doctor.examine import Health
 from vstream.health.pipeline import diagnose
 from vstream.servers.bundles import provide_bundle
 from vstream.servers.find_servers import find_and_trust_servers
-
-_EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: UNKNOWN}
 
 
 def command(
@@ -71,4 +69,4 @@ def command(
     else:
         console.print_note(servers.describe_with(loaded))
         console.print_lines(view.render_diagnosis(diagnosis))
-    raise typer.Exit(_EXIT_CODES[diagnosis.health])
+    exit_unless_yes(is_no=diagnosis.health is Health.UNHEALTHY, is_unknown=diagnosis.health is Health.UNKNOWN)

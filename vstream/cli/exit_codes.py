@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer
+
 OK = 0
 NO = 1
 """A finding, a difference, a refusal: the answer is known, and not what one wants."""
@@ -21,3 +23,11 @@ MEANINGS = {
     TERMINATED: "terminated",
 }
 """As `vstream --help` says them. `failures.report_failure` says which error has which."""
+
+
+def exit_unless_yes(*, is_no: bool = False, is_unknown: bool = False) -> None:
+    """End a command whose answer is no, or not known. What is wrong weighs more than what nobody knows."""
+    if is_no:
+        raise typer.Exit(NO)
+    if is_unknown:
+        raise typer.Exit(UNKNOWN)

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import console
 from vstream.cli.views import init_import as view
 from vstream.cli.views.json_output import print_json
@@ -69,8 +69,7 @@ def write_topology_of_servers(
         if imported.plan is None:
             next_step = f"it is not valid yet: `vstream validate {file}` says why"
         console.print_note(f"{file} is written; {next_step}")
-    if imported.plan is None:
-        raise typer.Exit(NO)
+    exit_unless_yes(is_no=imported.plan is None)
 
 
 def _check_connects(name: str, connects: Mapping[str, dict[str, object]], monitors: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vstream.cli import options
-from vstream.cli.exit_codes import NO
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import keys as view
 from vstream.cli.views.console import print_note, stdout
 from vstream.cli.views.json_output import print_json
@@ -84,8 +84,7 @@ def show(
         stdout().print(view.render_keys(public))
         for user, file in files.items():
             stdout().print(f"{user}: {file}")
-    if missing:
-        raise typer.Exit(NO)
+    exit_unless_yes(is_no=bool(missing))
 
 
 @app.command("where")

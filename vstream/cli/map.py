@@ -11,7 +11,7 @@ import typer
 from rich.console import RenderableType
 
 from vstream.cli import input_files, options
-from vstream.cli.exit_codes import NO
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.lazy_group import OverlayFiles, load_late, refuse_named, set_overlays
 from vstream.cli.views import console
 from vstream.cli.views import map as view
@@ -108,8 +108,7 @@ def command(
         refusals = answer.refusals
     else:
         refusals = _print_all(client, client.cluster if place else None, output)
-    if refusals:
-        raise typer.Exit(NO)
+    exit_unless_yes(is_no=bool(refusals))
 
 
 def read_workspace(names: Sequence[str]) -> Workspace:

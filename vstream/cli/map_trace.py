@@ -9,7 +9,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.map import read_workspace
 from vstream.cli.views import console
 from vstream.cli.views import trace as view
@@ -47,7 +47,5 @@ def print_trace(
     else:
         console.print_note(servers.describe_with(loaded))
         console.print_lines(view.render(subject, expected, traces))
-    if any(trace.is_expected is False for trace in traces):
-        raise typer.Exit(NO)
-    if any(trace.is_expected is None for trace in traces):
-        raise typer.Exit(UNKNOWN)
+    answers = {trace.is_expected for trace in traces}
+    exit_unless_yes(is_no=False in answers, is_unknown=None in answers)

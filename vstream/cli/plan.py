@@ -9,7 +9,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.lazy_group import load_late
 from vstream.cli.shared_steps import plan_with_progress
 from vstream.cli.views import console
@@ -73,12 +73,10 @@ def command(
     if out is not None:
         _save_plan(out, topology, loaded.text, planned)
     _print_plan(planned, output, is_verbose=verbose)
-    if planned.plan.blocked:
-        raise typer.Exit(NO if planned.plan.refusals else UNKNOWN)
+    exit_unless_yes(is_no=bool(planned.plan.refusals), is_unknown=bool(planned.plan.blocked))
     if detailed_exitcode and not planned.plan.is_empty:
         raise typer.Exit(CHANGES_PRESENT)
-    if planned.plan.are_rules_unknown:
-        raise typer.Exit(UNKNOWN)
+    exit_unless_yes(is_unknown=planned.plan.are_rules_unknown)
 
 
 def _save_plan(path: Path, topology: Path, text: str, planned: ServerPlan) -> None:

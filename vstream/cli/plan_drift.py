@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.text import Text
 
 from vstream.cli import server_configs
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import console, findings
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
@@ -43,10 +42,7 @@ def check_drift(
     else:
         console.print_note(servers.describe_with(topology))
         _print_drift(drift)
-    if drift.has_drifted:
-        raise typer.Exit(NO)
-    if drift.is_partial:
-        raise typer.Exit(UNKNOWN)
+    exit_unless_yes(is_no=drift.has_drifted, is_unknown=drift.is_partial)
 
 
 def _as_dict(drift: DriftReport) -> dict[str, Any]:

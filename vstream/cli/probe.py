@@ -12,7 +12,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import console
 from vstream.cli.views import probe as view
 from vstream.cli.views import status as status_view
@@ -106,8 +106,7 @@ def command(
     else:
         console.print_note(servers.describe_with(loaded))
         console.print_lines(view.render_report(report, width=console.stdout().width))
-    if not report.is_pass:
-        raise typer.Exit(NO if report.is_fail else UNKNOWN)
+    exit_unless_yes(is_no=report.is_fail, is_unknown=not report.is_pass)
 
 
 _BEACON_TIMEOUT = 3.0
@@ -129,8 +128,8 @@ def send_beacons(file: Path, lab: str | None, *, every: float | None, is_json: b
         return partial(_send_once, newest, find_and_trust_servers(newest, lab), is_json)
 
     followed = options.FollowedTopology(file, prepare)
-    if not run(followed.latest()() if every is None else _repeat(followed.latest, every)):
-        raise typer.Exit(NO)
+    is_published = run(followed.latest()() if every is None else _repeat(followed.latest, every))
+    exit_unless_yes(is_no=not is_published)
 
 
 async def _repeat(latest: Callable[[], Round], every: float) -> bool:

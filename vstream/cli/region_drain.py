@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,7 @@ from vstream.apply.region_change import LOOK_TIMEOUT, PlannedChange, RegionReque
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, OK, UNKNOWN
+from vstream.cli.exit_codes import NO, exit_unless_yes
 from vstream.cli.region_steps import load_edit, make_watch, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
@@ -76,14 +76,15 @@ def command(
     servers = find_and_trust_servers(current, lab)
     reached = make_target(current, servers)
     seen = run(wait_until_server_empty(current, reached, target, within=within, moves_leaders=yes))
-    _end(target, seen, None, is_json=is_json, is_done=yes, servers=[target])
+    _report_emptiness(target, seen, None, is_json=is_json, is_done=yes, servers=[target])
 
 
 def _report_region(request: RegionRequest, change: PlannedChange, *, is_undone: bool, is_json: bool) -> None:
     region, topology, planned = request.region, request.before.topology, change.planned
     if change.emptiness is not None:
         servers = [seat.server.name for seat in topology.all_seats if seat.region == region]
-        _end(region, change.emptiness, planned, is_json=is_json, is_done=change.is_done, servers=servers)
+        _report_emptiness(region, change.emptiness, planned, is_json=is_json, is_done=change.is_done, servers=servers)
+        return
     reason = f"{region} is not drained: it is not safe to stop"
     if is_json:
         seen = None if is_undone else Emptiness(missing=(reason,))
@@ -94,12 +95,12 @@ def _report_region(request: RegionRequest, change: PlannedChange, *, is_undone: 
         raise typer.Exit(NO)
 
 
-def _end(
+def _report_emptiness(
     target: str, seen: Emptiness, planned: ServerPlan | None, *, is_json: bool, is_done: bool, servers: list[str]
-) -> NoReturn:
+) -> None:
     """Show what was seen, and exit with whether it is safe."""
     if is_json:
         print_json("drain", view.drain_as_dict(target, seen, planned.plan if planned else None, is_done=is_done))
     else:
         console.print_lines(view.describe_drain(seen, target, servers, is_done=is_done))
-    raise typer.Exit({True: OK, False: NO, None: UNKNOWN}[seen.is_safe])
+    exit_unless_yes(is_no=bool(seen.missing), is_unknown=bool(seen.unknown))

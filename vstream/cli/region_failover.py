@@ -11,7 +11,7 @@ from vstream.apply.region_change import MaybeAlive, RegionRequest, fail_over
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.region_steps import load_edit, make_watch, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
@@ -68,5 +68,6 @@ def command(
                 "Pass `--declare-dead` if you know it, and `--also REGION` for each region that is dead, too. "
                 "Nothing was changed."
             )
-        raise typer.Exit(NO if is_alive else UNKNOWN)
-    report_end_or_exit(result, f"Given up: {', '.join(regions)}. {topology} says so: commit it.")
+        exit_unless_yes(is_no=is_alive, is_unknown=True)
+    else:
+        report_end_or_exit(result, f"Given up: {', '.join(regions)}. {topology} says so: commit it.")

@@ -5,13 +5,10 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import typer
-
 from vstream.apply.pipeline import AppliedPlan
 from vstream.apply.region_change import PlannedChange, RegionWatch
 from vstream.cli import options
-from vstream.cli.exit_codes import OK
-from vstream.cli.shared_steps import APPLY_EXIT_CODES, exit_if_blocked, report_applied, show_changes
+from vstream.cli.shared_steps import exit_if_blocked, exit_unless_done, report_applied, show_changes
 from vstream.cli.views import apply as apply_view
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
@@ -98,6 +95,5 @@ def report_end_or_exit(change: PlannedChange, success: str) -> None:
         console.print_note("nats server cluster peer-remove SERVER")
     for line in apply_view.describe_unknown_rules(applied):
         console.print_note(line.plain)
-    if (code := APPLY_EXIT_CODES[applied.outcome]) != OK:
-        raise typer.Exit(code)
+    exit_unless_done(applied)
     console.print_note(success, style="bold green")

@@ -9,7 +9,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, OK, UNKNOWN
+from vstream.cli.exit_codes import NO, UNKNOWN, exit_unless_yes
 from vstream.cli.views import console
 from vstream.cli.views import repair as view
 from vstream.cli.views.json_output import print_json
@@ -25,7 +25,6 @@ from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 
 _SOURCE_TIMEOUT = 60.0
-_EXIT_CODES = {RepairEnd.HEALTHY: OK, RepairEnd.REPAIRED: OK, RepairEnd.OPEN: NO, RepairEnd.UNKNOWN: UNKNOWN}
 
 
 def repair_messages(
@@ -70,7 +69,7 @@ def repair_messages(
         print_json("repair", result.as_dict())
     else:
         console.print_lines(render_end(result))
-    raise typer.Exit(_EXIT_CODES[result.outcome])
+    exit_unless_yes(is_no=result.outcome is RepairEnd.OPEN, is_unknown=result.outcome is RepairEnd.UNKNOWN)
 
 
 def repair_sources(
@@ -119,8 +118,7 @@ def repair_sources(
     else:
         console.print_note(f"gateways and leaders were ready after {result.waited:.1f} s")
         console.stdout().print(view.refresh_table(result))
-    if result.behind:
-        raise typer.Exit(NO)
+    exit_unless_yes(is_no=bool(result.behind))
 
 
 def repair_meta(

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import typer
-
 from vstream.apply.execute import ApplyWatch
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd
-from vstream.cli.exit_codes import NO, OK, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import apply as view
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
@@ -20,14 +18,6 @@ from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.server_plan import ServerPlan, make_server_plan
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Topology
-
-APPLY_EXIT_CODES = {
-    ApplyEnd.DONE: OK,
-    ApplyEnd.RULES_UNKNOWN: UNKNOWN,
-    ApplyEnd.OPEN: NO,
-    ApplyEnd.UNANSWERED: UNKNOWN,
-    ApplyEnd.FAILED: UNKNOWN,
-}
 
 
 async def plan_with_progress(
@@ -51,7 +41,13 @@ def exit_if_blocked(plan: Plan) -> None:
     """Ends with 1 if something is refused, and with 3 if only nobody answered for it."""
     if plan.blocked:
         console.print_problem("Nothing was changed: resolve what is blocked first.")
-        raise typer.Exit(NO if plan.refusals else UNKNOWN)
+        exit_unless_yes(is_no=bool(plan.refusals), is_unknown=True)
+
+
+def exit_unless_done(applied: AppliedPlan) -> None:
+    """Ends with 1 if something differs still, and with 3 if it is not known whether the servers are as the topology says."""
+    end = applied.outcome
+    exit_unless_yes(is_no=end is ApplyEnd.OPEN, is_unknown=end is not ApplyEnd.DONE)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from vstream.cli import options
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.link_options import choose_shape
 from vstream.cli.views import console
 from vstream.cli.views import size as view
@@ -102,8 +102,7 @@ def command(
         print_json("size", sizing.as_dict())
     else:
         console.print_lines(view.describe_size(sizing))
-    if not sizing.fits:
-        raise typer.Exit(UNKNOWN if sizing.fits is None else NO)
+    exit_unless_yes(is_no=sizing.fits is False, is_unknown=sizing.fits is None)
 
 
 def _parse_outages(topology: Topology, values: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[Away]]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, OK, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.keyboard import fit, read_keyboard
 from vstream.cli.lazy_group import load_late, refuse_named
 from vstream.cli.views import console
@@ -24,8 +24,6 @@ from vstream.errors import NotReachableError
 from vstream.health.pipeline import StatusSource, make_status_source
 from vstream.health.status import Status, StatusVerdict
 from vstream.servers.find_servers import find_and_trust_servers
-
-_EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.UNKNOWN: UNKNOWN}
 
 
 def command(
@@ -94,7 +92,7 @@ def command(
     else:
         out = console.stdout()
         out.print(view.render_screen(seen, width=out.width), soft_wrap=not out.is_terminal)
-    raise typer.Exit(_EXIT_CODES[seen.verdict])
+    exit_unless_yes(is_no=seen.verdict is StatusVerdict.DEGRADED, is_unknown=seen.verdict is StatusVerdict.UNKNOWN)
 
 
 async def _repeat_as_text(followed: options.FollowedTopology[StatusSource], timeout: float, every: float) -> None:

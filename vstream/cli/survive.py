@@ -10,7 +10,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import console
 from vstream.cli.views import scenario as scenario_view
 from vstream.cli.views import survive as view
@@ -67,10 +67,10 @@ def command(
         typer.echo(view.render_markdown(cells, result), nl=False)
     else:
         console.print_lines(view.render_table(cells, result))
-    if result is not None and (result.count(CellStatus.REFUTED) or result.problems):
-        raise typer.Exit(NO)
-    if result is not None and (result.count(CellStatus.UNKNOWN) or not result.count(CellStatus.SHOWN)):
-        raise typer.Exit(UNKNOWN)
+    if result is not None:
+        is_refuted = bool(result.count(CellStatus.REFUTED) or result.problems)
+        is_shown = bool(result.count(CellStatus.SHOWN) and not result.count(CellStatus.UNKNOWN))
+        exit_unless_yes(is_no=is_refuted, is_unknown=not is_shown)
 
 
 def _rehearse(

@@ -12,7 +12,7 @@ from vstream.chaos.faults.pause import Pause
 from vstream.chaos.journal import read_journal
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.lab import links as link_commands
 from vstream.cli.lab_options import (
     LabArgument,
@@ -165,8 +165,7 @@ def status(name: LabArgument = None, same: SameLab = None, output: options.TextO
             screen.print(view.render_table(status, faults[status.name], width=screen.width))
             if status.links is not None:
                 screen.print(view.render_proxy_status(status.links))
-    if any(_has_crashed(status) for status in labs):
-        raise typer.Exit(NO)
+    exit_unless_yes(is_no=any(_has_crashed(status) for status in labs))
 
 
 def _list_states(status: LabStatus) -> dict[str, str]:
@@ -223,8 +222,7 @@ def doctor(output: options.TextOrJson = "text") -> None:
         for finding in findings:
             if finding.hint:
                 console.print_note(f"{finding.code}: {finding.hint}")
-    if any(finding.is_error for finding in findings):
-        raise typer.Exit(UNKNOWN)
+    exit_unless_yes(is_unknown=any(finding.is_error for finding in findings))
 
 
 app.command("link")(link_commands.link)
