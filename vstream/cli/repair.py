@@ -15,16 +15,12 @@ from vstream.cli.views import repair as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.cli.views.repair import RepairView, render_end
-from vstream.errors import VstreamError
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.health.live.refresh_watch import Refresher, watch_and_refresh
-from vstream.health.live.rescue import MetaGroup, choose_rescuable_groups, rescue_groups
+from vstream.health.live.rescue import MetaGroup, choose_rescuable_groups, refresh_after_rescue, rescue_groups
 from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairRequest, check_and_repair, choose_repairs
-from vstream.servers.find_servers import Servers, find_and_trust_servers
+from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.target_servers import make_target
-from vstream.topology.model import Topology
-
-_SOURCE_TIMEOUT = 60.0
 
 
 def repair_messages(
@@ -167,22 +163,5 @@ def repair_meta(
     console.print_note(
         "The JetStream API is back. Never start the dead servers again with their old disks.", style="bold green"
     )
-    _refresh(loaded, servers, chosen)
-
-
-def _refresh(topology: Topology, servers: Servers, groups: Sequence[MetaGroup]) -> None:
-    """Make every read stream source again; a region that died as a whole has write streams that nobody leads."""
-    dead = {server for group in groups for server in group.dead}
-    dead_regions = [region.name for region in topology.regions if {server.name for server in region.servers} <= dead]
-    if dead_regions:
-        command = " --also ".join(dead_regions)
-        console.print_note(f"Dead: {', '.join(dead_regions)}. Go on with `vstream region failover {command}`.")
-        return
-    try:
-        target = make_target(topology, servers)
-        behind = run(refresh_readers(topology, target, timeout=_SOURCE_TIMEOUT, mode=RefreshMode.ALL)).behind
-        reason = "; ".join(f"{stream.stream}: {stream.note}" for stream in behind)
-    except VstreamError as error:
-        reason = error.message
-    if reason:
-        console.print_note(f"Not all read streams were refreshed: {reason}. `vstream repair sources` tries again.")
+    for note in view.describe_refresh_after_rescue(run(refresh_after_rescue(loaded, servers, chosen))):
+        console.print_note(note)

@@ -17,7 +17,7 @@ from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.formatting import format_count, summarize_names
 from vstream.health.live.refresh_readers import RefreshedStream, RefreshResult
 from vstream.health.live.refresh_watch import RefreshLook
-from vstream.health.live.rescue import MetaGroup
+from vstream.health.live.rescue import MetaGroup, RefreshAfterRescue
 from vstream.health.refresh_policy import Verb
 from vstream.health.repair.contents import ContentRepairs, RepairedContents
 from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairResult
@@ -232,6 +232,15 @@ def _describe_plan(group: MetaGroup) -> Iterator[Text]:
         yield Text(f"  Better, if it can be done: start {missing} of them, with their disks.")
     yield from (Text(f"  → forget {server}") for server in group.to_remove)
     yield Text("  → make every read stream source again")
+
+
+def describe_refresh_after_rescue(refreshed: RefreshAfterRescue) -> Iterator[str]:
+    """What is left to do where not all read streams source again."""
+    if refreshed.dead_regions:
+        regions = " --also ".join(refreshed.dead_regions)
+        yield f"Dead: {', '.join(refreshed.dead_regions)}. Go on with `vstream region failover {regions}`."
+    if refreshed.problem:
+        yield f"Not all read streams were refreshed: {refreshed.problem}. `vstream repair sources` tries again."
 
 
 def rescue_as_dict(topology: str, groups: Sequence[MetaGroup], *, is_done: bool) -> dict[str, Any]:

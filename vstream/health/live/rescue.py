@@ -19,6 +19,7 @@ from pathlib import Path
 
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
 from vstream.files import state_directory, write_private
+from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin, peer_id
 from vstream.jetstream.answers import api_error, convert_malformed_errors, decode_object, parse_list, require_text
@@ -26,6 +27,7 @@ from vstream.jetstream.connection import Connection, Reply, connect_to_system, o
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.witnesses import ANSWER_TIMEOUT, DIAL_TIMEOUT, is_listening
 from vstream.servers.find_servers import Servers, find_system_endpoints
+from vstream.servers.target_servers import make_target
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.units import parse_version
 from vstream.value_class import value_class
@@ -34,6 +36,7 @@ SINCE = (2, 15, 0)
 _RESCUE, _LOOK = "$JS.API.META.RESCUE", "$SYS.REQ.SERVER.PING.JSZ"
 _LEADER_TIMEOUT = 60.0
 """Seconds until there is a leader. It takes less than one, where all servers that are left have agreed."""
+_REFRESH_TIMEOUT = 60.0
 _QUORUM_SECONDS = 300
 _PAUSE_SECONDS = 0.25
 
@@ -115,6 +118,15 @@ class _MetaView:
     leader: str | None
     size: int
     listed: tuple[str, ...]
+
+
+@value_class
+class RefreshAfterRescue:
+    """Why read streams do not source again once there is a leader; both fields are empty where they do."""
+
+    dead_regions: tuple[str, ...] = ()
+    """Regions that died as a whole, whose write streams nobody leads: readers wait until they are given up."""
+    problem: str = ""
 
 
 def choose_rescuable_groups(groups: Sequence[MetaGroup]) -> tuple[MetaGroup, ...]:
@@ -283,6 +295,20 @@ async def rescue_groups(
     for group in choose_rescuable_groups(groups) if is_approved else ():
         await _rescue(topology, group, system, on_step)
     return groups
+
+
+async def refresh_after_rescue(topology: Topology, servers: Servers, groups: Sequence[MetaGroup]) -> RefreshAfterRescue:
+    """Make every read stream source again after *groups* were rescued, unless a region died as a whole."""
+    dead = {server for group in groups for server in group.dead}
+    dead_regions = [region.name for region in topology.regions if {server.name for server in region.servers} <= dead]
+    if dead_regions:
+        return RefreshAfterRescue(dead_regions=tuple(dead_regions))
+    try:
+        target = make_target(topology, servers)
+        result = await refresh_readers(topology, target, timeout=_REFRESH_TIMEOUT, mode=RefreshMode.ALL)
+    except VstreamError as error:
+        return RefreshAfterRescue(problem=error.message)
+    return RefreshAfterRescue(problem="; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind))
 
 
 async def _rescue(
