@@ -37,11 +37,11 @@ def take(
 
     Examples: `vstream backup take /backups/2026-11-26`, `vstream backup take --stream foo foo-backup acme.yaml`
     """
-    text = options.read_bytes(topology, limit=-1)
-    loaded = options.parse_topology_file(topology).require()
+    source = options.read_topology_file(topology)
+    loaded = source.parse().require()
     names, servers = options.choose_streams(loaded, stream), find_and_trust_servers(loaded, lab)
     streams = [part for part in provide_bundle(loaded, servers, None).streams if part.virtual in names]
-    request = BackupRequest(topology=loaded, text=text, streams=streams, endpoints=servers.endpoints)
+    request = BackupRequest(topology=loaded, text=source.content, streams=streams, endpoints=servers.endpoints)
     with show_steps() as show:
         record = run(take_backup(request, BackupDirectory(directory), show))
     if output == "json":

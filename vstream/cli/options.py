@@ -18,6 +18,7 @@ from vstream.files import leaves_repository, state_directory
 from vstream.lint.parse_topology import ParsedTopology, parse_topology
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.model import Topology, VirtualStream
+from vstream.value_class import value_class
 
 
 def _require_templates(directory: Path | None) -> Path | None:
@@ -151,14 +152,28 @@ def read_bytes(path: Path, *, limit: int) -> bytes:
         raise VstreamError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def parse_topology_file(path: Path) -> ParsedTopology:
-    """Read and check a topology file, with the overlays of this command."""
-    return parse_topology(*_read_topology(path))
+@value_class
+class TopologySource:
+    """What a topology is read from: its file, and the overlays of this command."""
+
+    file: str
+    content: bytes
+    overlays: Mapping[str, bytes]
+
+    def parse(self) -> ParsedTopology:
+        """The topology, and everything that is wrong with it."""
+        return parse_topology(self.content, self.file, self.overlays)
 
 
-def _read_topology(path: Path) -> tuple[bytes, str, dict[str, bytes]]:
+def read_topology_file(path: Path) -> TopologySource:
+    """Read a topology file, or standard input, and the overlays of this command. Raises VstreamError."""
     content = read_bytes(path, limit=MAX_BYTES + 1)
-    return content, "<stdin>" if str(path) == "-" else str(path), read_overlays()
+    return TopologySource(file="<stdin>" if str(path) == "-" else str(path), content=content, overlays=read_overlays())
+
+
+def parse_topology_file(path: Path) -> ParsedTopology:
+    """Read and check a topology file, with the overlays of this command. Raises VstreamError if it cannot be read."""
+    return read_topology_file(path).parse()
 
 
 class FollowedTopology(Generic[Made]):
@@ -171,8 +186,8 @@ class FollowedTopology(Generic[Made]):
         # Standard input and pipes can be read once.
         files = (file, *lazy_group.chosen_overlays())
         self._is_fixed = not all(path.is_file() and str(path) != "-" for path in files)
-        self._content = _read_topology(file)
-        self._loaded = parse_topology(*self._content)
+        self._source = read_topology_file(file)
+        self._loaded = self._source.parse()
         self._latest = make(self._loaded.require())
         self._is_used, self._problem = True, ""
 
@@ -192,9 +207,9 @@ class FollowedTopology(Generic[Made]):
         return self._latest
 
     def _follow(self) -> None:
-        content = self._content if self._is_fixed else _read_topology(self._file)
-        if content != self._content:
-            self._content, self._loaded, self._is_used = content, parse_topology(*content), False
+        source = self._source if self._is_fixed else read_topology_file(self._file)
+        if source != self._source:
+            self._source, self._loaded, self._is_used = source, source.parse(), False
         if not self._is_used:
             self._latest = self._make(self._loaded.require())
             self._is_used = True

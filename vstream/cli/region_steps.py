@@ -74,9 +74,10 @@ def _note_incomplete(applied: AppliedPlan) -> None:
 
 def load_edit(file: Path) -> TopologyEdit:
     """The topology *file* as it is written; standard input, which cannot be written, says nothing."""
-    topology = options.parse_topology_file(file).require()
-    text = options.read_bytes(file, limit=-1).decode("utf-8-sig") if str(file) != "-" else ""
-    return TopologyEdit(file=str(file), text=text, original=text, topology=topology, overlays=options.read_overlays())
+    source = options.read_topology_file(file)
+    topology = source.parse().require()
+    text = source.content.decode("utf-8-sig") if str(file) != "-" else ""
+    return TopologyEdit(file=str(file), text=text, original=text, topology=topology, overlays=source.overlays)
 
 
 def report_end_or_exit(change: PlannedChange, success: str) -> None:
