@@ -83,7 +83,7 @@ class PlannedChange:
     """What the file is to say."""
     planned: ServerPlan
     report: DeathReport | None
-    """What was heard of regions that are given up; None where none is."""
+    """What was heard of the regions that it gives up; None where it gives up none."""
     applied: AppliedPlan | None = None
     """What was done; None where nothing was: for want of approval, or because something is blocked."""
     still_members: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ async def drain(request: RegionRequest, watch: RegionWatch, *, taker: str | None
     """
     edit = request.before.drain(request.region, taker)
     await _require_nothing_else(edit, request, watch)
-    change = await _plan_and_apply(edit, None, request, watch)
+    change = await _plan_and_apply(edit, request, watch)
     if change.is_done or (change.applied is None and change.planned.plan.is_empty):
         return replace(change, emptiness=await _look_whether_empty(change, request))
     return change
@@ -155,7 +155,7 @@ async def undo_drain(request: RegionRequest, watch: RegionWatch) -> PlannedChang
     """Let the region take publishes again. For the rest see `_plan_and_apply`."""
     edit = request.before.undo_drain(request.region)
     await _require_nothing_else(edit, request, watch)
-    return await _plan_and_apply(edit, None, request, watch)
+    return await _plan_and_apply(edit, request, watch)
 
 
 async def fail_over(
@@ -172,7 +172,7 @@ async def fail_over(
     if not _is_accepted(report, is_declared_dead=is_declared_dead):
         return MaybeAlive(report=report)
     edit = await give_up(request.before, report.regions, servers.endpoints)
-    change = await _plan_and_apply(edit, report, request, watch)
+    change = await _plan_and_apply(edit, request, watch, report=report)
     if change.is_done:
         return replace(change, still_members=await _remove_from_meta_group(change))
     return change
@@ -183,14 +183,16 @@ async def fail_back(request: RegionRequest, watch: RegionWatch) -> NotStarted | 
     edit = request.before.take_in(request.region)
     if not await _bring_servers_back(edit, request, watch):
         return NotStarted()
-    return await _plan_and_apply(edit, None, request, watch)
+    return await _plan_and_apply(edit, request, watch)
 
 
 async def _plan_and_apply(
-    edit: TopologyEdit, report: DeathReport | None, request: RegionRequest, watch: RegionWatch
+    edit: TopologyEdit, request: RegionRequest, watch: RegionWatch, *, report: DeathReport | None = None
 ) -> PlannedChange:
     """
     Plan what *edit* makes of the topology, write the file, apply, and make readers source again.
+
+    *report* says what was heard of the regions that *edit* gives up; it is None where *edit* gives up none.
 
     Nothing is changed without approval, or where something is blocked. Stopped anywhere, it can be asked for again. Raises
     VstreamError, for example RefusedError where the plan loses what nobody has given up.
@@ -304,12 +306,10 @@ async def _remove_from_meta_group(change: PlannedChange) -> tuple[str, ...]:
 
 async def _look_whether_empty(change: PlannedChange, request: RegionRequest) -> Emptiness:
     """Whether the region that is drained can be stopped: what others lack, and what nobody knows."""
-    planned, region, is_moving = change.planned, request.region, request.is_approved
-    target, within = (
-        make_target(change.edit.topology, planned.servers),
-        request.gate_timeout if is_moving else LOOK_TIMEOUT,
-    )
-    seen = await wait_until_region_empty(change.edit.topology, target, region, within=within, moves_leaders=is_moving)
+    planned, topology, region = change.planned, change.edit.topology, request.region
+    target = make_target(topology, planned.servers)
+    within = request.gate_timeout if request.is_approved else LOOK_TIMEOUT
+    seen = await wait_until_region_empty(topology, target, region, within=within, moves_leaders=request.is_approved)
     plan = planned.plan if change.applied is None else change.applied.left
     if plan is not None and plan.are_rules_unknown:
         servers = ", ".join(plan.unread_servers)
