@@ -33,7 +33,7 @@ LIMITS = {
     "nested conditional": 0,
     "comprehension over three lines": 0,
     "import inside a function": 0,
-    "import_module inside a function": 24,
+    "import_module inside a function": 15,
     "command over 60 lines": 0,
     "class name used twice": 0,
     "docstring with a name that its function lacks": 0,

@@ -8,14 +8,13 @@ import io
 import os
 import signal
 import sys
-from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from vstream import __version__
 from vstream.cli.exit_codes import INTERRUPTED, MEANINGS, TERMINATED, UNKNOWN
-from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup
+from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup, load_late
 from vstream.errors import NOT_PERMITTED
 
 PANELS = {
@@ -131,7 +130,7 @@ app = typer.Typer(
 def _allow_plaintext(is_allowed: bool) -> None:
     if is_allowed:
         # Processes that this one starts connect, too.
-        os.environ[import_module("vstream.credentials").PLAINTEXT] = "1"
+        os.environ[load_late("vstream.credentials").PLAINTEXT] = "1"
 
 
 def _print_version(is_asked: bool) -> None:
@@ -159,7 +158,7 @@ def _main(
 
 def _answer_first_tab() -> None:
     """A zsh loads a completion at the first Tab. Typer's script only registers itself then, and offers nothing."""
-    scripts = vars(import_module("typer._completion_shared"))["_completion_scripts"]
+    scripts = vars(load_late("typer._completion_shared"))["_completion_scripts"]
     scripts["zsh"] += "\nif [[ $zsh_eval_context[-1] == loadautofunc ]]; then %(complete_func)s; fi\n"
 
 
@@ -199,7 +198,7 @@ def run() -> None:
         if isinstance(ended.__context__, BrokenPipeError):
             sys.exit(UNKNOWN)  # Typer ends with 1 where the reader of a pipe has gone, whatever the answer is
         if NOT_PERMITTED:
-            sys.exit(import_module("vstream.cli.failures").report_refusals(ended.code))
+            sys.exit(load_late("vstream.cli.failures").report_refusals(ended.code))
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is: a traceback would end with 1, which means "no"
-        sys.exit(import_module("vstream.cli.failures").report_failure(error))
+        sys.exit(load_late("vstream.cli.failures").report_failure(error))

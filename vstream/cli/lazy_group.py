@@ -55,7 +55,7 @@ _VALUE_OF = {option: value for value, options in _VALUES.items() for option in o
 
 
 def load_late(module: str) -> Any:
-    """The module of a mode that a command has beside what it usually does, such as `plan --drift`."""
+    """The *module*, imported now: what only a mode of a command needs, such as `plan --drift`, or a format."""
     return import_module(module)
 
 

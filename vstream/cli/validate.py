@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 
 import typer
 
 from vstream.cli import input_files, lint_settings, options
 from vstream.cli.finding_output import Format, default_format, print_cleaned_lines
+from vstream.cli.lazy_group import load_late
 from vstream.cli.views import console
 from vstream.cli.views.lint import report_lines, summary_lines
 from vstream.diagnostics import Severity
@@ -78,8 +78,8 @@ def _print_outline(content: bytes, name: str, bundles: Sequence[Bundle], verdict
             console.print_note(note)
     else:
         # What reads scenarios takes long to import, and a topology does not need it.
-        loaded = import_module("vstream.lint.parse_scenario").parse_scenario(content, name, input_files.read_included)
-        outline = import_module("vstream.cli.views.scenario").describe_scenario(loaded.require())
+        loaded = load_late("vstream.lint.parse_scenario").parse_scenario(content, name, input_files.read_included)
+        outline = load_late("vstream.cli.views.scenario").describe_scenario(loaded.require())
         console.print_note(f"{name} {verdict}: {outline}")
 
 

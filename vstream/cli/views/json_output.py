@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Mapping
 from enum import Enum
-from importlib import import_module
 from typing import Any
 
 import typer
 
+from vstream.cli.lazy_group import load_late
 from vstream.cli.views.cleaning import escape_surrogate
 from vstream.diagnostics import mask_secrets
 
@@ -38,7 +38,7 @@ def print_json(name: str, result: Mapping[str, Any], *, layout: JsonLayout = Jso
 
 def format_json(name: str, result: Mapping[str, Any], *, layout: JsonLayout = JsonLayout.INDENTED) -> str:
     """*result* as the output *name* of `vstream.outputs`, without characters that a terminal would obey."""
-    schema = import_module("vstream.outputs").schema_id(name)  # Lines for people need no types of all outputs.
+    schema = load_late("vstream.outputs").schema_id(name)  # Lines for people need no types of all outputs.
     return dump_json({"schema": schema, **result}, layout=layout)
 
 

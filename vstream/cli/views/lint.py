@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from vstream.cli.lazy_group import load_late
 from vstream.cli.views import findings
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import format_json
@@ -53,7 +53,7 @@ class Manual:
     @property
     def pages(self) -> Mapping[str, Page]:
         """The pages by code. They are made when they are asked for, which most formats do not."""
-        pages: Mapping[str, Page] = import_module("vstream.lint.manual").PAGES
+        pages: Mapping[str, Page] = load_late("vstream.lint.manual").PAGES
         return pages
 
     @property
@@ -64,7 +64,7 @@ class Manual:
 
 def _load_formats() -> Any:
     """What writes for other programs. Lines for people do without it, and without what it imports."""
-    return import_module("vstream.cli.views.finding_formats")
+    return load_late("vstream.cli.views.finding_formats")
 
 
 def report_lines(
