@@ -89,7 +89,7 @@ def test_a_tab_dials_nobody_and_ends_at_what_never_does(here: Path) -> None:
 
 def test_every_completed_parameter_is_one_of_a_command() -> None:
     names = {parameter.name for _, command in walk_commands() for parameter in command.params}
-    assert set(completion._VALUES) <= names | {"lab"}
+    assert set(completion._VALUE_LISTERS) <= names | {"lab"}
 
 
 def test_what_names_a_region_or_a_stream_is_completed() -> None:
@@ -98,7 +98,7 @@ def test_what_names_a_region_or_a_stream_is_completed() -> None:
         parameter.name
         for _, command in walk_commands()
         for parameter in command.get_params(command.context_class(command))
-        if parameter.metavar in {"REGION", "STREAM"} and parameter.name not in completion._VALUES
+        if parameter.metavar in {"REGION", "STREAM"} and parameter.name not in completion._VALUE_LISTERS
     }
     assert named == {"adopt"}
 

@@ -31,7 +31,7 @@ from vstream.jetstream.answers import check_config, check_state
 from vstream.value_class import value_class
 
 FORMAT = 1
-_RECORD = "backup.json"
+_RECORD_FILE = "backup.json"
 
 
 @value_class
@@ -75,7 +75,7 @@ class BackupRecord:
     """SHA-256 of every other file, by its path in the directory."""
 
 
-_SHAPE = TypeAdapter(BackupRecord)
+_RECORD_TYPE = TypeAdapter(BackupRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class BackupDirectory:
     def require_empty(self) -> None:
         """Raises RefusedError if something is in it."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            is_begun = (self.path / "snapshots").is_dir() and not (self.path / _RECORD).exists()
+            is_begun = (self.path / "snapshots").is_dir() and not (self.path / _RECORD_FILE).exists()
             state = "holds a backup that was not finished" if is_begun else "is not empty"
             raise RefusedError(f"{self.path} {state}", hint="name another directory, or remove this one first")
 
@@ -110,7 +110,7 @@ class BackupDirectory:
 
     def finish(self, record: BackupRecord) -> None:
         """Write *record*: from now on this is a backup. Its checksums are those of what has reached the disk."""
-        write_private(self.path / _RECORD, _SHAPE.dump_json(record, indent=2).decode() + "\n")
+        write_private(self.path / _RECORD_FILE, _RECORD_TYPE.dump_json(record, indent=2).decode() + "\n")
 
     def read(self) -> BackupRecord:
         """
@@ -119,7 +119,7 @@ class BackupDirectory:
         Files are not looked at: `verify` does that.
         """
         try:
-            record = _SHAPE.validate_json(self.capture.read_document(_RECORD))
+            record = _RECORD_TYPE.validate_json(self.capture.read_document(_RECORD_FILE))
             for saved in record.streams:  # it may come from anybody
                 check_config(saved.config, saved.name)
                 check_state(saved.state, saved.name)
@@ -130,17 +130,17 @@ class BackupDirectory:
             hint = "`vstream backup take DIR` makes one"
             raise VstreamError(f"{self.path} holds no backup", hint=hint) from None
         except OSError as error:
-            raise VstreamError(f"{self.path / _RECORD} cannot be read: {error.strerror or error}") from error
+            raise VstreamError(f"{self.path / _RECORD_FILE} cannot be read: {error.strerror or error}") from error
         except (ValueError, KeyError, TypeError, MalformedAnswerError) as error:
             problem = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
-            raise VstreamError(f"{self.path / _RECORD} cannot be understood: {problem}") from error
+            raise VstreamError(f"{self.path / _RECORD_FILE} cannot be understood: {problem}") from error
         if record.format != FORMAT:
-            raise VstreamError(f"{self.path / _RECORD} is of format {record.format}, this vstream reads {FORMAT}")
+            raise VstreamError(f"{self.path / _RECORD_FILE} is of format {record.format}, this vstream reads {FORMAT}")
         return record
 
     def sync_and_hash_files(self) -> dict[str, str]:
         """Write every file but the record to disk for good. Returns the SHA-256 of each, by path."""
-        files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name != _RECORD)
+        files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name != _RECORD_FILE)
         for file in files:
             _sync(file)
         return {file.relative_to(self.path).as_posix(): _hash(file) for file in files}
@@ -166,7 +166,7 @@ class BackupDirectory:
     @contextmanager
     def hold_lock(self) -> Iterator[None]:
         """Inside of the block, no other restore of it runs on this machine. Raises RefusedError if one does."""
-        with (self.path / _RECORD).open("rb") as file:
+        with (self.path / _RECORD_FILE).open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

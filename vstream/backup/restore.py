@@ -45,7 +45,7 @@ from vstream.topology.stream_config import RESTORE_KEY, StreamConfig, header_nam
 from vstream.topology.units import format_version, parse_version
 from vstream.value_class import value_class
 
-WHOLE = "vstream.restored"
+WHOLE_KEY = "vstream.restored"
 """Metadata of a stream that is being restored, once a server has confirmed it as complete."""
 _FORGET_TIMEOUT = 10.0
 """Seconds. Servers forget a restore whose next chunk does not come for 5 s."""
@@ -177,7 +177,7 @@ async def _read_state(request: RestoreRequest, connections: Mapping[str, Reconne
             unmarked.append(saved.name)
         else:
             marked.append(saved.name)
-            if WHOLE not in config.metadata:
+            if WHOLE_KEY not in config.metadata:
                 unfinished.append(saved.name)
     # Marks go when all streams are there: until then, what has none is somebody else's.
     if unmarked and (missing or not marked):
@@ -225,7 +225,7 @@ def _check_versions(request: RestoreRequest, connections: Mapping[str, Reconnect
 
 def _is_confirmed(info: Mapping[str, Any]) -> bool:
     """Whether a server has said that it is complete."""
-    return WHOLE in check_config(info["config"], "info").get("metadata", {})
+    return WHOLE_KEY in check_config(info["config"], "info").get("metadata", {})
 
 
 class _Restored:
@@ -255,7 +255,7 @@ class _Restored:
 
     @property
     def _marks(self) -> Mapping[str, str]:
-        return {RESTORE_KEY: self._request.record.id, WHOLE: "yes"}
+        return {RESTORE_KEY: self._request.record.id, WHOLE_KEY: "yes"}
 
     async def _read_info(self) -> dict[str, Any] | None:
         try:

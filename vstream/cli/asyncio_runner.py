@@ -20,7 +20,7 @@ from vstream.cli.exit_codes import INTERRUPTED, TERMINATED
 from vstream.cli.views.console import print_note
 
 _SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
-_MOMENT, _LONGEST = 0.05, 2.0
+_REMINDER_SECONDS, _END_TIMEOUT = 0.05, 2.0
 """Seconds."""
 _MAX_CANCEL_ROUNDS = 3
 
@@ -69,7 +69,7 @@ async def _end_tasks() -> None:
             return
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=_LONGEST)
+        await asyncio.wait(tasks, timeout=_END_TIMEOUT)
 
 
 @contextmanager
@@ -100,10 +100,10 @@ def exit_on_signals() -> Iterator[Callable[[], bool]]:
             report(unraisable)
 
     def remind() -> None:
-        time.sleep(_MOMENT)
+        time.sleep(_REMINDER_SECONDS)
         while unheard:
             _thread.interrupt_main()
-            time.sleep(_MOMENT)
+            time.sleep(_REMINDER_SECONDS)
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
     sys.unraisablehook = insist

@@ -27,7 +27,7 @@ def complete(parameter: str, context: Any, incomplete: str) -> list[str]:
     None where nothing can be read, such as the topology: a shell has no place for errors.
     """
     try:
-        values = _VALUES[parameter](context)
+        values = _VALUE_LISTERS[parameter](context)
     except (VstreamError, OSError, ValueError):
         return []
     return sorted({value for value in values if value.startswith(incomplete)})
@@ -81,7 +81,7 @@ def _list_codes(_context: Any) -> Iterable[str]:
     return (page.code for chapter in (*CHAPTERS, AUDIT, DOCTOR) for page in chapter.pages)
 
 
-_VALUES: Final[dict[str, Callable[[Any], Iterable[str]]]] = {
+_VALUE_LISTERS: Final[dict[str, Callable[[Any], Iterable[str]]]] = {
     "region": _list_regions,
     "lost": _list_regions,
     "also": _list_regions,

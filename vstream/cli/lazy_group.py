@@ -33,7 +33,7 @@ _COMPLETIONS = {
 _COMPLETED = frozenset(name for names in _COMPLETIONS.values() for name in names.split())
 """Parameters with values that `vstream.cli.completion` knows, which is loaded only when a shell asks."""
 
-_VALUES = {
+_VALUE_NAMES = {
     SECONDS: "every gate-timeout timeout wait-loaded",
     "DURATION": "for jitter lose rtt",
     "PERCENT": "loss",
@@ -51,7 +51,7 @@ _VALUES = {
     "VERSION": "server-version to",
 }
 """What options take whose names do not say it."""
-_VALUE_OF = {option: value for value, options in _VALUES.items() for option in options.split()}
+_VALUE_NAME_OF = {option: value for value, options in _VALUE_NAMES.items() for option in options.split()}
 
 
 def load_late(module: str) -> Any:
@@ -196,7 +196,7 @@ def _add_completion(parameter: Any) -> None:
 
 
 def _name_value(parameter: Any) -> str | None:
-    """`FILE`, what `_VALUES` says, or the option's own name; None where Typer shows the choices."""
+    """`FILE`, what `_VALUE_NAMES` says, or the option's own name; None where Typer shows the choices."""
     kind = getattr(parameter, "type_descriptor", None)
     if kind is None or (kind.is_choice and not kind.is_list):
         return None
@@ -206,10 +206,10 @@ def _name_value(parameter: Any) -> str | None:
     if kind.is_path:
         return "DIR" if kind.path_type == "dir" else "FILE"
     name = str(max(parameter.opts, key=len)).strip("-")
-    return _VALUE_OF.get(name, name.upper())
+    return _VALUE_NAME_OF.get(name, name.upper())
 
 
-_TEXTS: Final = (str, list[str])
+_TEXT_TYPES: Final = (str, list[str])
 
 
 class PlainValue:
@@ -221,7 +221,7 @@ class PlainValue:
         if value is None:
             return () if is_repeated else None
         expected = param.type_descriptor.annotation
-        if expected in _TEXTS and not param.type_descriptor.parameter_info.parser:
+        if expected in _TEXT_TYPES and not param.type_descriptor.parameter_info.parser:
             return list(value) if is_repeated else value
         if isinstance(expected, type) and issubclass(expected, Enum):
             choice = next((choice for choice in expected if value in {choice, choice.value}), None)

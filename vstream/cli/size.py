@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/(s|min|h|d))?")
 _DEFAULT_RATE, _DEFAULT_SIZE = "100/s", "1KiB"
-_SECONDS = {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86_400}
+_SECONDS_PER_UNIT = {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
 def command(
@@ -167,4 +167,4 @@ def _parse_rate(text: str) -> float:
     match = _RATE.fullmatch(text)
     if match is None:
         raise ValueError(f"`{text}` is not a valid rate: write it like `500/s`, `30/min` or `2000/h`")
-    return float(match[1]) / _SECONDS[match[2]]
+    return float(match[1]) / _SECONDS_PER_UNIT[match[2]]

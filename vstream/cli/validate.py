@@ -20,9 +20,9 @@ from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
 
-_LIMITS = ("max_age", "max_bytes", "max_msgs", "max_msgs_per_subject")
+_GROWTH_LIMITS = ("max_age", "max_bytes", "max_msgs", "max_msgs_per_subject")
 """Each keeps a stream from growing for ever."""
-_NONE = (None, 0, -1)
+_UNLIMITED = {None, 0, -1}
 
 
 def command(
@@ -89,7 +89,8 @@ def _list_notes(bundle: Bundle) -> Iterator[str]:
         yield "It has no streams: `vstream apply` creates nothing."
     endless = set()
     for stream in bundle.streams:
-        if stream.role is not Role.CATALOG and all(stream.config.fields.get(limit) in _NONE for limit in _LIMITS):
+        limits = {stream.config.fields.get(limit) for limit in _GROWTH_LIMITS}
+        if stream.role is not Role.CATALOG and limits <= _UNLIMITED:
             endless.add(stream.virtual)
     if endless:
         names = summarize_names(sorted(endless))

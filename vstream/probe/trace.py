@@ -31,7 +31,7 @@ SINCE = (2, 11, 0)
 _DEST, _ONLY, _HOP = "Nats-Trace-Dest", "Nats-Trace-Only", "Nats-Trace-Hop"
 _MAX_HOPS = 10_000
 """Largest believable number of servers that one server sends a message to."""
-_CONNECTIONS = {0: "client", 1: "route", 2: "gateway", 3: "system", 4: "leaf node", 5: "JetStream", 6: "account"}
+_CONNECTION_KINDS = {0: "client", 1: "route", 2: "gateway", 3: "system", 4: "leaf node", 5: "JetStream", 6: "account"}
 """What `kind` stands for (ADR-41)."""
 
 
@@ -50,7 +50,7 @@ class StepKind(StrEnum):
     """To a server, or a subscriber."""
 
 
-_KINDS = {
+_STEP_KINDS = {
     "in": StepKind.RECEIVED,
     "sm": StepKind.MAPPED,
     "si": StepKind.IMPORTED,
@@ -147,13 +147,13 @@ class _Trace:
 
 
 def _parse_step(server: str, entry: Mapping[str, Any]) -> TraceStep:
-    kind = _KINDS[entry["type"]]
+    kind = _STEP_KINDS[entry["type"]]
     is_connection = kind in {StepKind.RECEIVED, StepKind.SENT}
     texts = {
         "subject": entry.get("subj") or entry.get("to") or entry.get("subject") or entry.get("sub"),
         "account": entry.get("acc"),
         "stream": entry.get("stream"),
-        "by": _CONNECTIONS.get(entry.get("kind", -1), "connection") if is_connection else None,
+        "by": _CONNECTION_KINDS.get(entry.get("kind", -1), "connection") if is_connection else None,
         "peer": entry.get("name"),
         "error": entry.get("error") or ("nobody is interested" if entry.get("nointerest") else None),
     }

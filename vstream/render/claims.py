@@ -32,7 +32,7 @@ WITH_TOKEN = "whoever has a token"
 """Who may import what is exported."""
 _NO_LIMIT = -1
 _EVERYTHING = {"subs": _NO_LIMIT, "data": _NO_LIMIT, "payload": _NO_LIMIT}
-_LIMITS: dict[str, Json] = {
+_ACCOUNT_LIMITS: dict[str, Json] = {
     **_EVERYTHING,
     "imports": _NO_LIMIT,
     "exports": _NO_LIMIT,
@@ -120,7 +120,7 @@ def account_claims(
         "imports": [_make_import(entry, account.name, signer) for entry in account.imports],
         "exports": [_make_export(entry) for entry in account.exports],
         "limits": {
-            **_LIMITS,
+            **_ACCOUNT_LIMITS,
             **(_without_nulls(conn=limits.connections, subs=limits.subscriptions) if account.users else {}),
             **({**_JETSTREAM, **_without_nulls(consumer=limits.consumers)} if account.has_jetstream else {}),
         },
@@ -139,7 +139,7 @@ def _without_nulls(**values: int | None) -> dict[str, Json]:
 def system_claims(signer: Signer) -> dict[str, Json]:
     """The claims of the system account, whose only user may do everything there."""
     nats: dict[str, Json] = {
-        "limits": dict(_LIMITS),
+        "limits": dict(_ACCOUNT_LIMITS),
         "signing_keys": [_make_scope(SYSTEM_USER, "vstream, and moving leaders", {}, signer)],
         "type": "account",
         "version": 2,

@@ -15,7 +15,7 @@ from vstream.topology.model import Consumer, PhysicalPart, Role, StreamSettings,
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import OWNERSHIP_KEYS, REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
 
-_CATALOG: Mapping[str, Json] = {
+_CATALOG_CONFIG: Mapping[str, Json] = {
     "retention": "limits",
     "storage": "memory",
     "num_replicas": 1,
@@ -78,7 +78,7 @@ def list_catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalPa
                 role=Role.CATALOG,
                 place=region,
                 settings=StreamSettings(
-                    fields={**_CATALOG, "placement": {"cluster": topology.cluster_at(region)}, "metadata": {}}
+                    fields={**_CATALOG_CONFIG, "placement": {"cluster": topology.cluster_at(region)}, "metadata": {}}
                 ),
             )
         )

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, ConfScalar, to_python
 from vstream.topology.accounts import Account, Export, Import, ShareKind
 
-_UNSAID = ("users", "default_permissions", "exports")
+_UNREPORTED_KEYS = ("users", "default_permissions", "exports")
 """What servers do not report of a loaded account: its users, and how long answers may take."""
-_LIMITS = ("limits", "jetstream")
+_CLIENT_LIMITS = ("limits", "jetstream")
 """Limits on what clients may create, which servers do not report either."""
-_SECRETS = frozenset({"password", "pass"})
+_SECRET_KEYS = frozenset({"password", "pass"})
 _DIGITS = 16
 
 
@@ -47,15 +47,15 @@ def unreported_digest(block: ConfMap) -> str:
     contents = {}
     for name, node in block.items():
         if isinstance(node, ConfMap):
-            contents[name] = {key: _without_secrets(node.get_folded(key)) for key in _UNSAID}
+            contents[name] = {key: _without_secrets(node.get_folded(key)) for key in _UNREPORTED_KEYS}
             if "limits" in node or isinstance(node.get_folded("jetstream"), ConfMap):
-                contents[name] |= {key: _without_secrets(node.get_folded(key)) for key in _LIMITS}
+                contents[name] |= {key: _without_secrets(node.get_folded(key)) for key in _CLIENT_LIMITS}
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
 def _without_secrets(node: ConfNode | None) -> object:
     if isinstance(node, ConfMap):
-        return {key: _without_secrets(value) for key, value in node.items() if key.lower() not in _SECRETS}
+        return {key: _without_secrets(value) for key, value in node.items() if key.lower() not in _SECRET_KEYS}
     if isinstance(node, ConfArray):
         return [_without_secrets(value) for value in node.items]
     return None if node is None else to_python(node)

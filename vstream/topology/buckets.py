@@ -22,9 +22,9 @@ from vstream.topology.document import (
 KEY_VALUE_PREFIX = "KV_"
 OBJECTS_PREFIX = "OBJ_"
 _PREFIXES = {"kv": KEY_VALUE_PREFIX, "objects": OBJECTS_PREFIX}
-_SHARED = ("storage", "replicas", "compression", "placement_tags", "description", "metadata")
+_SHARED_SETTINGS = ("storage", "replicas", "compression", "placement_tags", "description", "metadata")
 """Settings that a bucket has as a stream has them, `defaults` included."""
-_WORDS = {
+_BUCKET_WORDS = {
     "max_age": "ttl",
     "max_msgs_per_subject": "history",
     "max_msg_size": "max_value_size",
@@ -79,7 +79,7 @@ def locate_in_document(document: TopologyDocument) -> Callable[[Path], Path]:
         words = [word for word in path[2:] if word not in {*_SIDES, "config"}]
         if not words:
             return part, name
-        word = _WORDS.get(str(words[0]), str(words[0]))
+        word = _BUCKET_WORDS.get(str(words[0]), str(words[0]))
         fields = type(getattr(document, part)[name]).model_fields
         return (part, name, word, *words[1:]) if word in fields else (part, name)
 
@@ -132,6 +132,6 @@ def _make_stream(
         allow_rollup=True,
         deny_purge=False,
         **everywhere,
-        **{word: value for word in _SHARED if (value := getattr(bucket, word)) is not None},
+        **{word: value for word in _SHARED_SETTINGS if (value := getattr(bucket, word)) is not None},
         write=SettingsDocument.model_construct(max_bytes=bucket.max_bytes, discard="new", **writing),
     )

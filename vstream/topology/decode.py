@@ -35,10 +35,10 @@ _SURVIVES_TWO = 5
 
 _API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
 _SharedSettings = dict[tuple[model.Role, str, tuple[str, ...], str], model.StreamSettings]
-"""By role, place, regions, and what a stream says beside `_ALONE`: most of thousands of streams have the same."""
-_ALONE = frozenset({"subjects", "regions", "canary", "takes_over", "consumers", "survive"})
+"""By role, place, regions, and what a stream says beside `_OTHER_THAN_SETTINGS`: most of thousands of streams have the same."""
+_OTHER_THAN_SETTINGS = frozenset({"subjects", "regions", "canary", "takes_over", "consumers", "survive"})
 """What has no say in the settings of a stream."""
-_WORDS = {model.Role.WRITE: "write", model.Role.ORIGIN: "write", model.Role.ORDER: "order", model.Role.READ: "read"}
+ROLE_KEYS = {model.Role.WRITE: "write", model.Role.ORIGIN: "write", model.Role.ORDER: "order", model.Role.READ: "read"}
 """The key under which the settings of a role are written."""
 _SETTING_FIELDS = frozenset(SettingsDocument.model_fields) - {"config", "metadata"}
 
@@ -266,7 +266,7 @@ def _decode_stream(
     stretch = _decode_stretch(document)
     home = stream.home if consistency is model.Consistency.HOMED and stream.home in regions else None
     wide = stretch.cluster if stretch and consistency.needs_stretch else None
-    stated = repr([(field, getattr(stream, field)) for field in sorted(stream.model_fields_set - _ALONE)])
+    stated = repr([(field, getattr(stream, field)) for field in sorted(stream.model_fields_set - _OTHER_THAN_SETTINGS)])
 
     def settings(role: model.Role, places: Iterable[str | None]) -> dict[str, model.StreamSettings]:
         by_place = {}
@@ -350,7 +350,7 @@ def list_levels(
         chain.append((("streams", name, "overrides", place), stream.overrides[place]))
     for path, level in chain:
         yield path, level
-        yield (*path, _WORDS[role]), getattr(level, _WORDS[role])
+        yield (*path, ROLE_KEYS[role]), getattr(level, ROLE_KEYS[role])
 
 
 def _merge_levels(

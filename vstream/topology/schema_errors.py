@@ -37,7 +37,7 @@ NOT_IN_CONSUMERS: Final = {
     "sourcing": "it is for servers themselves",
 }
 """Keys that cannot mean the same in every region, and why."""
-_INSTEAD: Final = {
+_ADVICE: Final = {
     "retention": "remove it; for a work queue, let all regions share a consumer of a `stretch` or `homed` stream, "
     "or use a plain stream outside of the topology"
 }
@@ -45,21 +45,26 @@ _DEEP_ENOUGH = 3
 """`regions.west` cannot be removed: everything that names the region would look wrong. `regions.west.tags` can."""
 
 
-_FEW = 8
+_MAX_LISTED_KEYS = 8
 """Keys to list where none was written."""
-_APART = {("streams",), ("kv",), ("objects",), ("defaults",)}
+_REMOVABLE_PARENTS = {("streams",), ("kv",), ("objects",), ("defaults",)}
 """Keys of one entry that can be removed: nothing else refers to them."""
-_CALLED: Final = {"model": "consistency", "consistency_model": "consistency", "profile": "routing", "layout": "routing"}
+_KEYS_MEANT: Final = {
+    "model": "consistency",
+    "consistency_model": "consistency",
+    "profile": "routing",
+    "layout": "routing",
+}
 """Other names that people use for keys, whose spelling is not close."""
 
 
 def advice_for(key: str) -> str:
     """What to do instead of setting *key*."""
-    return _INSTEAD.get(key, "remove it")
+    return _ADVICE.get(key, "remove it")
 
 
 def _is_needed(path: Path) -> bool:
-    return path in _APART or (len(path) < _DEEP_ENOUGH and path[:1] not in _APART)
+    return path in _REMOVABLE_PARENTS or (len(path) < _DEEP_ENOUGH and path[:1] not in _REMOVABLE_PARENTS)
 
 
 def _explain_pattern(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
@@ -87,7 +92,7 @@ def _explain_whole_number(path: Path, details: ErrorDetails) -> tuple[str, str |
 def _explain_map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     message, hint = explain_map(path, details)
     keys = known_keys(TopologyDocument, path)
-    if hint is None and len(keys) <= _FEW:
+    if hint is None and len(keys) <= _MAX_LISTED_KEYS:
         hint = f"known there: {', '.join(f'`{key}`' for key in keys)}"
     return message, hint
 
@@ -101,8 +106,8 @@ def _explain_unknown_key(key: str, names: list[str]) -> str | None:
         cannot = NOT_IN_CONSUMERS
     if key in cannot:
         return f"{cannot[key]}; {advice_for(key)}"
-    if _CALLED.get(key) in names:
-        return f"did you mean `{_CALLED[key]}`?"
+    if _KEYS_MEANT.get(key) in names:
+        return f"did you mean `{_KEYS_MEANT[key]}`?"
     return suggest_name(key, names) or (
         "a setting of the JetStream API without its own key here goes under `config`" if is_stream else None
     )

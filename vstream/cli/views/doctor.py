@@ -14,7 +14,7 @@ from vstream.health.doctor.examine import Diagnosis, Health
 
 _MAX_FINDINGS = 5
 """Findings of one code: of more, the first ones stand for all."""
-_STYLES = {Health.HEALTHY: "bold green", Health.UNHEALTHY: "bold red", Health.UNKNOWN: "bold yellow"}
+_HEALTH_STYLES = {Health.HEALTHY: "bold green", Health.UNHEALTHY: "bold red", Health.UNKNOWN: "bold yellow"}
 
 
 def render_diagnosis(diagnosis: Diagnosis) -> Iterator[Text]:
@@ -43,4 +43,4 @@ def _render_verdict(diagnosis: Diagnosis) -> Text:
     summary = f"{counts} ({checked})" if counts else checked
     if diagnosis.health is Health.UNKNOWN:
         summary = f"no error was found, but not everything could be checked: {summary}"
-    return Text.assemble((diagnosis.health.name, _STYLES[diagnosis.health]), f": {summary}")
+    return Text.assemble((diagnosis.health.name, _HEALTH_STYLES[diagnosis.health]), f": {summary}")

@@ -17,7 +17,7 @@ from vstream.lab.links.state import Links, LinkState
 from vstream.lab.status import LabStatus, ProxyStatus, ServerStatus
 from vstream.topology.units import spell_rate
 
-_STYLE = {"running": "green", "stopped": "dim", "crashed": "bold red"}
+_STATE_STYLES = {"running": "green", "stopped": "dim", "crashed": "bold red"}
 _TABLE_COLUMNS = 80
 """Columns that the whole table takes; a narrower screen gets what people ask for most."""
 
@@ -48,7 +48,7 @@ def render_table(status: LabStatus, faults: Mapping[str, str], *, width: int) ->
 def _render_state(server: ServerStatus, faults: Mapping[str, str]) -> Text:
     if server.name in faults:
         return Text(faults[server.name], style="bold yellow")
-    return Text(server.state.value, style=_STYLE[server.state.value])
+    return Text(server.state.value, style=_STATE_STYLES[server.state.value])
 
 
 def render_proxy_status(status: ProxyStatus) -> Text:
@@ -56,7 +56,7 @@ def render_proxy_status(status: ProxyStatus) -> Text:
     state = status.state.value
     process = f", process {status.pid}" if status.pid else ""
     changes = f"; changed by {', '.join(status.overlays)}" if status.overlays else ""
-    return Text.assemble(f"links: {status.backend.value} ", (state, _STYLE[state]), process, changes)
+    return Text.assemble(f"links: {status.backend.value} ", (state, _STATE_STYLES[state]), process, changes)
 
 
 def labs_as_dicts(labs: Sequence[LabStatus], faults: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from vstream.value_class import value_class
 if TYPE_CHECKING:
     from vstream.codes import Page
 
-_COUNTED = ("error", "warning", "note")
+_COUNTED_SEVERITIES = ("error", "warning", "note")
 _MAX_STALE = 20
 
 
@@ -120,7 +120,7 @@ def statistics_lines(report: LintReport, output: LintFormat) -> Iterator[str]:
 def summary_lines(report: LintReport, *, is_fixing: bool) -> Iterator[str]:
     """How much was found, and what can be corrected."""
     counts = Counter(finding.severity.value for finding in report.diagnostics)
-    numbers = [format_count(counts[name], name) for name in _COUNTED if counts[name]]
+    numbers = [format_count(counts[name], name) for name in _COUNTED_SEVERITIES if counts[name]]
     # None where nothing could be read.
     files = f" in {format_count(len(report.files), 'file')}" if report.files else ""
     yield f"{', '.join(numbers) or 'nothing found'}{files}"

@@ -193,12 +193,12 @@ def _render_rules(answer: Simulation, resolution: Resolution, *, with_outcomes: 
             yield Text(f"    (the rule with the same source at {place(entry.key_span)} is ignored)")
         for outcome in candidate.outcomes if with_outcomes else ():
             yield Text.assemble(
-                f"    {outcome.probability_percent:>3} %  ", (_describe_outcome(outcome), _STYLE[outcome.kind])
+                f"    {outcome.probability_percent:>3} %  ", (_describe_outcome(outcome), _OUTCOME_STYLES[outcome.kind])
             )
 
 
 _ORDER = {True: ", if the server tries it before the other rules", False: ", if the server tries another rule first"}
-_STYLE = {
+_OUTCOME_STYLES = {
     OutcomeKind.MAPPED: "green",
     OutcomeKind.IDENTITY: "yellow",
     OutcomeKind.DROPPED: "bold red",

@@ -50,7 +50,7 @@ _MAX_LINES = 20
 """How many lines are shown before the rest is counted."""
 
 
-_COUNTED: tuple[tuple[type[Change], str, str, str], ...] = (
+_COUNTED_CHANGES: tuple[tuple[type[Change], str, str, str], ...] = (
     (Create, "streams", "+", "green"),
     (Update, "streams", "~", "yellow"),
     (CreateConsumer, "consumers", "+", "green"),
@@ -181,7 +181,7 @@ def render_plan(plan: Plan, *, is_verbose: bool = False, names_options: bool = T
 
 def _render_changes(plan: Plan) -> Iterator[Text]:
     counted: set[type[Change]] = set()
-    for kind, noun, sign, style in _COUNTED:
+    for kind, noun, sign, style in _COUNTED_CHANGES:
         alike = [change for change in plan.changes if isinstance(change, kind) and not risk_of(change).is_destructive]
         if len(alike) > _MAX_LINES:
             counted.add(kind)

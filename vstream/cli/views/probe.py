@@ -11,7 +11,7 @@ from rich.text import Text
 from vstream.junit import Result, TestCase, to_xml
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport
 
-_MARK = {
+_CHECK_MARKS = {
     CheckStatus.OK: ("✓", "green"),
     CheckStatus.FAILED: ("✗", "bold red"),
     CheckStatus.SKIPPED: ("–", "dim"),
@@ -71,7 +71,7 @@ def _render_hop_cell(checks: Sequence[Check], width: int) -> Text:
         checks,
         key=lambda check: list(CheckStatus).index(check.status) if check.status is not CheckStatus.SKIPPED else 0,
     )
-    mark, style = _MARK[worst.status]
+    mark, style = _CHECK_MARKS[worst.status]
     if width < _WIDE and worst.status is CheckStatus.OK:
         return Text(mark, style=style)
     answered = worst.answered_by or ("empty stream" if worst.status is CheckStatus.OK else worst.status.value)
@@ -168,7 +168,7 @@ def _forms(report: ProbeReport, checks: Sequence[Check], title: str) -> Table:
 def _render_form_cell(check: Check | None) -> Text:
     if check is None:
         return Text("-", style="dim")
-    mark, style = _MARK[check.status]
+    mark, style = _CHECK_MARKS[check.status]
     answer = (check.answered_by or check.detail) if check.status is CheckStatus.OK else check.status.value
     return Text.assemble((mark, style), f" {answer}")
 
@@ -177,7 +177,7 @@ def render_problems(report: ProbeReport) -> Iterator[Text]:
     """What is not ok, with what to look at, then one line that sums up."""
     for check in report.checks:
         if check.status in {CheckStatus.FAILED, CheckStatus.UNKNOWN}:
-            mark, style = _MARK[check.status]
+            mark, style = _CHECK_MARKS[check.status]
             route = (
                 f"{check.origin} → {check.region}"
                 if check.origin and check.region

@@ -25,7 +25,7 @@ from vstream.health.status import (
     sum_known,
 )
 
-_MARK = {
+_PAIR_MARKS = {
     PairState.OK: ("✓", "green"),
     PairState.BEHIND: ("▲", "yellow"),
     PairState.SILENT: ("✗", "bold red"),
@@ -197,7 +197,7 @@ def render_margin(status: Status) -> list[Text]:
 def _render_cell(pair: PairStatus | None, pending: int | None) -> Text:
     if pair is None:
         return Text("·", style="dim")
-    mark, style = _MARK[pair.state]
+    mark, style = _PAIR_MARKS[pair.state]
     words = [] if pending is None else [f"{pending:,}"]
     if pair.state is not PairState.OK:
         words.append(pair.state.value)

@@ -15,15 +15,15 @@ from vstream.runner.survival import CellStatus, RehearsalRequest, RehearsedCell,
 from vstream.topology.model import Topology
 from vstream.topology.survival import Ability, Failure, Survival, SurvivalCell
 
-_STYLES = {
+_ANSWER_STYLES = {
     Survival.YES: "green",
     Survival.PAUSE: "green",
     Survival.NO: "bold red",
     Survival.UNKNOWN: "yellow",
     Survival.NEVER: "dim",
 }
-_WORDS = {Survival.PAUSE: "yes, after a pause", Survival.NEVER: "never promised"}
-_MARKS = {
+_ANSWER_WORDS = {Survival.PAUSE: "yes, after a pause", Survival.NEVER: "never promised"}
+_REHEARSAL_MARKS = {
     CellStatus.SHOWN: " ✓",
     CellStatus.REFUTED: " ✗ refuted",
     CellStatus.UNKNOWN: " ? not measured",
@@ -44,7 +44,7 @@ def render_table(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None
         for failure in _list_failures(rows):
             row = {cell.ability: cell for cell in rows if cell.failure is failure}
             in_order = [row[ability] for ability in abilities]
-            marked = [Text(_mark(cell, outcomes), style=_STYLES[cell.ruling.answer]) for cell in in_order]
+            marked = [Text(_mark(cell, outcomes), style=_ANSWER_STYLES[cell.ruling.answer]) for cell in in_order]
             table.add_row(_name(failure), *marked)
         yield table
         for line in _list_reasons(rows):
@@ -151,9 +151,9 @@ def _group_alike(
 
 
 def _mark(cell: SurvivalCell, outcomes: Mapping[SurvivalCell, RehearsedCell]) -> str:
-    word = _WORDS.get(cell.ruling.answer, cell.ruling.answer.value)
+    word = _ANSWER_WORDS.get(cell.ruling.answer, cell.ruling.answer.value)
     outcome = outcomes.get(cell)
-    return word + (_MARKS[outcome.status] if outcome is not None else "")
+    return word + (_REHEARSAL_MARKS[outcome.status] if outcome is not None else "")
 
 
 def _list_reasons(cells: Sequence[SurvivalCell]) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _list_reasons(cells: Sequence[SurvivalCell]) -> Iterator[str]:
         failures = ", ".join(dict.fromkeys(_name(cell.failure) for cell in group))
         where = f"{failures} ({place})" if place else failures
         subject = abilities if answer is Survival.NEVER else f"{where}: {abilities}"
-        yield f"{subject}: {_WORDS.get(answer, answer.value)}: {reason}"
+        yield f"{subject}: {_ANSWER_WORDS.get(answer, answer.value)}: {reason}"
 
 
 def _name(word: Failure | Ability) -> str:

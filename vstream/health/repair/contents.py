@@ -21,7 +21,7 @@ from vstream.value_class import value_class
 _MAX_NAMED = 10
 MADE_AGAIN = "the write stream was made again since, with sequences from 1"
 ADDITION = "it is an addition to a counter"
-_UNFIT = {
+_UNFIT_HEADERS = {
     "nats-rollup": "it has `Nats-Rollup`, and would remove later messages",
     "nats-ttl": "it has `Nats-TTL`, and may have expired",
     "nats-incr": ADDITION,
@@ -144,7 +144,7 @@ def find_obstacle(subject: str, headers: Iterable[str]) -> str:
     if "\ufffd" in subject:
         return "its subject is not UTF-8"
     names = [name.lower() for name in headers]
-    reasons = (reason for name in names for unfit, reason in _UNFIT.items() if name.startswith(unfit))
+    reasons = (reason for name in names for unfit, reason in _UNFIT_HEADERS.items() if name.startswith(unfit))
     return next(reasons, "")
 
 

@@ -51,8 +51,8 @@ class RepairKind(Enum):
     DELETE = "delete"
 
 
-_CONTENTS = frozenset({RepairKind.REPLAY, RepairKind.DELETE})
-_MAPPED_ONLY = frozenset({RepairKind.CLEAR, *_CONTENTS})
+_CONTENT_KINDS = frozenset({RepairKind.REPLAY, RepairKind.DELETE})
+_MAPPED_ONLY = frozenset({RepairKind.CLEAR, *_CONTENT_KINDS})
 """Kinds that were only tested where all streams share an account."""
 
 
@@ -181,7 +181,7 @@ async def check_and_repair(request: RepairRequest, observer: RepairObserver) -> 
         if request.is_approved:
             repaired_sourcing = await _repair_sourcing(request, opened, sourcing, observer)
             observer.repaired_sourcing(repaired_sourcing)
-        kinds = request.kinds & _CONTENTS
+        kinds = request.kinds & _CONTENT_KINDS
         if RepairKind.REPLAY in kinds and (hindrance := _find_hindrance(leftovers, request)) is not None:
             kinds -= {RepairKind.REPLAY}
         if kinds:

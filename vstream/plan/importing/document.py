@@ -25,9 +25,8 @@ _MAX_ROUNDS = 4
 """Defaults can depend on settings, and settings on nothing: two rounds are enough."""
 _OF_ONE_KIND = frozenset({"max_age", "duplicate_window"})
 """Settings with different meanings for streams that take publishes and for their copies, even if equal."""
-_MERGED = frozenset({"metadata", "config"})
+_MERGED_KEYS = frozenset({"metadata", "config"})
 """Maps that are merged key by key: a single stream cannot remove a key that all have."""
-_WORD = {Role.WRITE: "write", Role.ORIGIN: "write", Role.ORDER: "order", Role.READ: "read"}
 
 
 def topology_document(name: str, system: Discovered, seen: RecognisedTopology) -> tuple[Data, list[UndescribedItem]]:
@@ -226,7 +225,7 @@ def _write_stream(
         **({} if everywhere else {"regions": list(stream.regions)}),
         **({"takes_over": stream.takes_over} if stream.takes_over else {}),
         **({"counters": True} if _has_counters(stream) else {}),
-        **{word: general[word] for word in general if word not in _WORD.values()},
+        **{word: general[word] for word in general if word not in decode.ROLE_KEYS.values()},
         **{word: general[word] for word in ("write", "order", "read") if general.get(word)},
         **({"overrides": overrides} if overrides else {}),
         **({"consumers": durables} if durables else {}),
@@ -243,20 +242,20 @@ def _factor_out(stream: RecognisedStream, stated: Mapping[tuple[Role, str], Data
     """What is said of a stream as a whole, and of single regions: what most of them have is said once."""
     general: Data = {}
     overrides: dict[str, Data] = {}
-    for role, word in _WORD.items():
+    for role, word in decode.ROLE_KEYS.items():
         places = [part.place for part in stream.parts if part.role is role]
         for key in dict.fromkeys(key for place in places for key in stated.get((role, place), {})):
             values = {place: stated[role, place][key] for place in places if key in stated.get((role, place), {})}
             # Where nothing is said there is the default, which cannot always be written down.
             is_equal = all(value == values[places[0]] for value in values.values() if len(values) == len(places))
-            has_usual = len(values) == len(places) and (is_equal or key not in _MERGED)
+            has_usual = len(values) == len(places) and (is_equal or key not in _MERGED_KEYS)
             usual = _choose_usual(values.values()) if has_usual else None
             if usual is not None:
                 general.setdefault(word, {})[key] = usual
             for place, value in values.items():
                 if value != usual:
                     overrides.setdefault(place, {}).setdefault(word, {})[key] = value
-    _move_shared_up(general, {_WORD[part.role] for part in stream.parts})
+    _move_shared_up(general, {decode.ROLE_KEYS[part.role] for part in stream.parts})
     return general, {region: overrides[region] for region in stream.regions if region in overrides}
 
 

@@ -24,8 +24,6 @@ from vstream.value_class import value_class
 Lead = tuple[str, str]
 """The cluster whose clients a rule is for, and the region whose write stream it leads to."""
 _WILDCARD = re.compile(r"\{\{\s*wildcard\(\s*([0-9]+)\s*\)\s*\}\}", re.IGNORECASE)
-_NAMED = (Role.WRITE, Role.READ, Role.ORDER)
-"""Roles that are part of a physical stream's name. An origin is called like its virtual stream; an ordering stream can be."""
 
 
 @value_class

@@ -24,7 +24,7 @@ _NO_LABELS = ("vstream.", "_nats.")
 """Metadata of vstream and of servers."""
 _CONSUMER_DEFAULT: Mapping[str, Json] = {"ack_policy": "explicit"}
 """What the language says of a consumer of which nothing is said, where servers say something else."""
-_UNSAYABLE = (
+_UNSAYABLE_OF_CONSUMERS = (
     "deliver_group", "deliver_subject", "flow_control", "idle_heartbeat", "opt_start_seq", "opt_start_time",
 )  # fmt: skip
 """A consumer that pushes, or one that begins at a message, which is another one in each region."""
@@ -45,7 +45,7 @@ def _keep(value: Any) -> Any:
     return value
 
 
-_WORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+_STREAM_SETTINGS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "num_replicas": ("replicas", _keep),
     "storage": ("storage", _keep),
     "max_age": ("max_age", spell_nanoseconds),
@@ -73,9 +73,8 @@ def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], 
     Keys of the language, and `placement_tags`, `metadata` and `config`.
     """
     form, default = _to_canonical(has, role), _to_canonical(would, role)
-    stated: Data = {
-        word: spelled(form[field]) for field, (word, spelled) in _WORDS.items() if form[field] != default[field]
-    }
+    differing = [field for field in _STREAM_SETTINGS if form[field] != default[field]]
+    stated: Data = {word: spelled(form[field]) for field in differing for word, spelled in [_STREAM_SETTINGS[field]]}
     tags, default_tags = _list_tags(form), _list_tags(default)
     if tags != default_tags:
         stated["placement_tags"] = tags
@@ -110,7 +109,7 @@ def _list_tags(fields: Mapping[str, Json]) -> list[str]:
     return [str(tag) for tag in tags] if isinstance(tags, list) else []
 
 
-_CONSUMER: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+_CONSUMER_SETTINGS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "ack_policy": ("ack_policy", _keep),
     "ack_wait": ("ack_wait", spell_nanoseconds),
     "deliver_policy": ("deliver_policy", _keep),
@@ -131,18 +130,18 @@ def express_consumer(fields: Mapping[str, Json]) -> Data | None:
     if FAILOVER_KEY in parse_metadata(fields):
         # It was given another's position, which is no drift: where it began before that nobody knows.
         form |= {field: default[field] for field in ("deliver_policy", "opt_start_seq", "opt_start_time")}
-    if any(form[field] != default[field] for field in _UNSAYABLE):
+    if any(form[field] != default[field] for field in _UNSAYABLE_OF_CONSUMERS):
         return None
     dull = {"ack_wait", "max_ack_pending"} if form["ack_policy"] == "none" else set()
-    differing = [field for field in _CONSUMER if form[field] != default[field] and field not in dull]
-    stated: Data = {word: spelled(form[field]) for field in differing for word, spelled in [_CONSUMER[field]]}
+    differing = [field for field in _CONSUMER_SETTINGS if form[field] != default[field] and field not in dull]
+    stated: Data = {word: spelled(form[field]) for field in differing for word, spelled in [_CONSUMER_SETTINGS[field]]}
     backoff = form["backoff"]
     if isinstance(backoff, list) and backoff:
         stated.pop("ack_wait", None)
         stated["backoff"] = [spell_nanoseconds(int(duration)) for duration in backoff if isinstance(duration, int)]
     if marks := parse_labels(form):
         stated["metadata"] = marks
-    covered = {*_CONSUMER, *_UNSAYABLE, "backoff", "metadata"}
+    covered = {*_CONSUMER_SETTINGS, *_UNSAYABLE_OF_CONSUMERS, "backoff", "metadata"}
     config = {field: value for field, value in form.items() if field not in covered and value != default.get(field)}
     if config:
         stated["config"] = config

@@ -26,6 +26,7 @@ from vstream.value_class import value_class
 UNNAMED = "imported"
 """Name of a topology if nothing on the servers gives one."""
 _HIDING = tuple(profile for profile in PROFILES.values() if not profile.has_physical_names)
+"""Those whose accounts hide the names of physical streams."""
 
 
 @value_class

@@ -10,10 +10,10 @@ _PLAIN = re.compile(
     r"[A-Za-z_](?:[A-Za-z0-9_.>*/:-]*[A-Za-z0-9_.>*/-])?|(?:[0-9]+(?:ns|us|ms|s|m|h|d))+|[0-9]+(?:[KMGT]i?)?B"
 )
 """Strings that never need quotes."""
-_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+_RESERVED_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 _MAX_WIDTH = 110
 _ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
-_BYTE, _PLANE = 0xFF, 0xFFFF
+_MAX_BYTE, _MAX_OF_FIRST_PLANE = 0xFF, 0xFFFF
 
 
 def format_yaml(data: Mapping[str, Any], head: Iterable[str], beside: Mapping[str, str], tail: Iterable[str]) -> str:
@@ -67,7 +67,7 @@ def flow_value(value: Any) -> str:
         case list():
             return "[" + ", ".join(map(flow_value, value)) + "]"
         case str():
-            return value if _PLAIN.fullmatch(value) and value.lower() not in _WORDS else _quote(value)
+            return value if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED_WORDS else _quote(value)
         case _:
             return str(value)
 
@@ -84,6 +84,6 @@ def _escape(character: str) -> str:
 
 def _write_code(character: str) -> str:
     number = ord(character)
-    if number <= _BYTE:
+    if number <= _MAX_BYTE:
         return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number <= _PLANE else f"\\U{number:08x}"
+    return f"\\u{number:04x}" if number <= _MAX_OF_FIRST_PLANE else f"\\U{number:08x}"

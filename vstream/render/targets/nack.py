@@ -136,7 +136,7 @@ def _convert_republish(value: Json) -> Any:
 
 
 def _convert_source(value: Json) -> Any:
-    return _convert(value, _SOURCE, "a source") if isinstance(value, dict) else value
+    return _convert(value, _SOURCE_FIELDS, "a source") if isinstance(value, dict) else value
 
 
 def _convert_sources(value: Json) -> Any:
@@ -147,14 +147,14 @@ _CONSUMER_LIMITS: dict[str, _Converter] = {
     "inactive_threshold": ("inactiveThreshold", _convert_duration),
     "max_ack_pending": ("maxAckPending", _keep),
 }
-_SOURCE: dict[str, _Converter] = {
+_SOURCE_FIELDS: dict[str, _Converter] = {
     "name": ("name", _keep),
     "opt_start_seq": ("optStartSeq", _keep),
     "opt_start_time": ("optStartTime", _keep),
     "filter_subject": ("filterSubject", _keep),
     "subject_transforms": ("subjectTransforms", lambda value: [_convert_transform(item) for item in value]),  # type: ignore[union-attr]
 }
-_STREAM: dict[str, _Converter] = {
+_STREAM_FIELDS: dict[str, _Converter] = {
     **{field: (field, _keep) for field in (*_NAMED_ALIKE, "metadata", "description")},
     "max_consumers": ("maxConsumers", _keep),
     "max_msgs": ("maxMsgs", _keep),
@@ -187,7 +187,7 @@ _STREAM: dict[str, _Converter] = {
         lambda value: value and _convert(object_or_empty(value), _CONSUMER_LIMITS, "consumer_limits"),
     ),
 }
-_CONSUMER: dict[str, _Converter] = {
+_CONSUMER_FIELDS: dict[str, _Converter] = {
     "durable_name": ("durableName", _keep),
     "description": ("description", _keep),
     "deliver_policy": ("deliverPolicy", _convert_camel),
@@ -225,13 +225,13 @@ def convert_stream(fields: Mapping[str, Json], origin: str) -> dict[str, Any]:
     Values that a server has anyway are left out: limits of zero, and what is false. Raises VstreamError for a field
     that the resource does not have, with *origin* as its place.
     """
-    return _convert({key: value for key, value in fields.items() if value not in (False, 0)}, _STREAM, origin)
+    return _convert({key: value for key, value in fields.items() if value not in (False, 0)}, _STREAM_FIELDS, origin)
 
 
 def convert_consumer(fields: Mapping[str, Json], origin: str) -> dict[str, Any]:
     """A consumer's configuration as the `spec` of a Consumer resource, as `convert_stream` does it."""
     written = {key: value for key, value in fields.items() if key != "name" and value not in (False, 0)}
-    return _convert(written, _CONSUMER, origin)
+    return _convert(written, _CONSUMER_FIELDS, origin)
 
 
 def _convert(fields: Mapping[str, Json], table: Mapping[str, _Converter], origin: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ _MAX_PARALLEL_READS = 64
 _MAX_LISTED = 50_000
 """Deleted sequences of an origin that are listed in one answer; where there are more, it is read."""
 _TICK_MESSAGES = 512
-_LIMITS = ("max_msgs", "max_bytes")
+_REMOVING_LIMITS = ("max_msgs", "max_bytes")
 """What removes a stream's beginning, besides its age. What newer messages have replaced is told apart by its subject."""
 
 
@@ -84,7 +84,7 @@ class Scan:
         """The sequences of *origin* that it should hold."""
         state = self.info["state"]
         source, defined = find_source(self.info, origin), find_source(self.info["config"], origin)
-        has_limits = any(map(self.limit, _LIMITS)) or self._may_have_expired()
+        has_limits = any(map(self.limit, _REMOVING_LIMITS)) or self._may_have_expired()
         starts_later = int(defined.get("opt_start_seq") or 0) > 1 or bool(defined.get("opt_start_time"))
         position = int(source["seq"]) if source.get("seq") else None
         # Nothing more is on its way from a region that was given up.

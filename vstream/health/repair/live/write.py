@@ -13,7 +13,7 @@ from vstream.jetstream.connection import Connection
 from vstream.value_class import value_class
 
 _LAST_SEQUENCE_HEADER = "Nats-Expected-Last-Sequence"
-_DROPPED = ("nats-stream-source", "nats-expected-", "nats-batch-")
+_DROPPED_HEADERS = ("nats-stream-source", "nats-expected-", "nats-batch-")
 """Prefixes of headers that servers write or remove when they source a message."""
 _POLL_SECONDS = 0.02
 
@@ -36,7 +36,7 @@ async def write_message(
     For *patience* seconds it is published again where no stream listens yet, or where one has another message with the
     same id. Raises NoRespondersError after that, and as requests do.
     """
-    sent = {name: value for name, value in headers.items() if not name.lower().startswith(_DROPPED)}
+    sent = {name: value for name, value in headers.items() if not name.lower().startswith(_DROPPED_HEADERS)}
     sent[_LAST_SEQUENCE_HEADER] = str(seq - 1)
     until = time.monotonic() + patience
     while True:
