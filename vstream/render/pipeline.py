@@ -69,8 +69,6 @@ def render_bundle(
     contexts = [*renderer.render_contexts(topology, every)] if files else []
     loaded = renderer.render_loaded_file(topology)
     hubs = [*renderer.render_hubs(topology)]
-    if renderer.diagnostics:
-        raise InvalidInputError(renderer.diagnostics)
     physical_files = [artifact for _, artifact in (*streams, *consumers)]
     artifacts = [*physical_files, *server_files, *contexts, loaded.artifact, *hubs]
     return bundle.Bundle(
@@ -115,10 +113,7 @@ def _take_two(addresses: Iterable[ServerAddress], key: Callable[[ServerAddress],
 def render_streams(topology: Topology, templates: Path | None = None) -> Sequence[bundle.RenderedStream]:
     """The streams of `render_bundle` alone, in a tenth of the time if servers load many rules. Raises as it does."""
     renderer = _make_renderer(templates, None)
-    streams = [stream for layout in layouts(topology) for stream, _ in renderer.render_streams(layout)]
-    if renderer.diagnostics:
-        raise InvalidInputError(renderer.diagnostics)
-    return streams
+    return [stream for layout in layouts(topology) for stream, _ in renderer.render_streams(layout)]
 
 
 def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
@@ -132,8 +127,6 @@ def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
     if topology.has_accounts:
         loaded = renderer.render_loaded_file(topology)
         mappings, accounts = loaded.mappings, loaded.accounts
-    if renderer.diagnostics:
-        raise InvalidInputError(renderer.diagnostics)
     owners = [(layout, stream) for layout in layouts(topology) for stream in layout.streams]
     streams = [_make_bare_stream(stream, part) for layout, stream in owners for part in _list_parts(layout, stream)]
     return bundle.Bundle(
@@ -176,7 +169,7 @@ class _LoadedFile:
 
 
 class _Renderer:
-    """Renders one file at a time. What is wrong with templates is in *diagnostics*; nothing is rendered after the first."""
+    """Renders one file at a time. Raises InvalidInputError for the first template that is wrong: it would be for every stream."""
 
     def __init__(self, env: jinja2.Environment, signer: Signer, *, is_foreign: bool) -> None:
         self._env = env
@@ -184,18 +177,6 @@ class _Renderer:
         self._signer = signer
         self._shapes: dict[tuple[str, ...], stream_view.StreamShape | None] = {}
         self._settings: dict[int, tuple[StreamSettings, tuple[list[tuple[str, Json]], str]]] = {}
-        self.diagnostics: list[Finding] = []
-
-    def _add_finding(self, code: str, template: str, message: str, line: int = 1) -> None:
-        self.diagnostics.append(
-            Finding(
-                code=code,
-                severity=Severity.ERROR,
-                message=message,
-                where=Span.point(f"templates/{template}", line, 1),
-                hint="compare your template with the one that ships with vstream",
-            )
-        )
 
     def _render(self, template: str, view: dict[str, Any]) -> str:
         with limit_template() if self._is_foreign else nullcontext():
@@ -205,35 +186,30 @@ class _Renderer:
             raise ValueError(f"it writes more than {_MAX_TEXT_BYTES:,} characters")
         return text
 
-    def _render_text(self, code: str, template: str, view: dict[str, Any]) -> str | None:
-        if self.diagnostics:
-            return None  # One template that fails would fail for every stream.
+    def _render_text(self, code: str, template: str, view: dict[str, Any]) -> str:
         try:
-            text = self._render(template, view)
+            return self._render(template, view)
         except jinja2.TemplateNotFound as error:
-            self._add_finding(code, template, f"template `{error.name}` is missing")
+            problem = _make_error(code, template, f"template `{error.name}` is missing")
         except jinja2.TemplateSyntaxError as error:
-            self._add_finding(code, error.name or template, f"template error: {error.message}", error.lineno)
+            problem = _make_error(code, error.name or template, f"template error: {error.message}", error.lineno)
         except jinja2.TemplateError as error:
-            self._add_finding(code, template, f"template error: {error.message}", _template_line(error))
+            problem = _make_error(code, template, f"template error: {error.message}", _template_line(error))
         except VstreamError:
             raise  # of a key that is asked for, which no template is to blame for
         except Exception as error:  # noqa: BLE001 - a template can raise anything
-            self._add_finding(code, template, f"template error: {type(error).__name__}: {error}", _template_line(error))
-        else:
-            return text
-        return None
+            message = f"template error: {type(error).__name__}: {error}"
+            problem = _make_error(code, template, message, _template_line(error))
+        raise problem
 
     def render_streams(self, topology: Topology) -> Iterator[tuple[bundle.RenderedStream, bundle.Artifact]]:
         for stream in topology.streams:
             for part in _list_parts(topology, stream):
-                rendered = self._render_stream(topology, stream, part)
-                if rendered is not None:
-                    yield rendered
+                yield self._render_stream(topology, stream, part)
 
     def _render_stream(
         self, topology: Topology, stream: VirtualStream, part: PhysicalPart
-    ) -> tuple[bundle.RenderedStream, bundle.Artifact] | None:
+    ) -> tuple[bundle.RenderedStream, bundle.Artifact]:
         role, place = part.role, part.place
         name, metadata = physical.physical_name(stream, role, place), stream_view.make_metadata(topology, stream, part)
         template = stream_view.choose_template(stream, role)
@@ -249,12 +225,9 @@ class _Renderer:
         filled = None if self._is_foreign else self._fill_shape(template.file, view, settings_text)
         if filled is None:
             text = self._render_text("VS201", template.file, view)
-            parsed = None if text is None else self._parse_json("VS201", template.file, text)
-            if text is None or parsed is None:
-                return None
+            parsed = _parse_json("VS201", template.file, text)
             if problem := stream_view.stream_problem(parsed, naming.local_name(name), template, metadata):
-                self._add_finding("VS201", template.file, problem)
-                return None
+                raise _make_error("VS201", template.file, problem)
             filled = text.__str__, parsed
         write, fields = filled
         path = f"streams/{place}/{name}.json"
@@ -299,33 +272,14 @@ class _Renderer:
                         continue
                     view = stream_view.consumer_view(topology, stream, region, consumer)
                     text = self._render_text("VS240", template, view)
-                    fields = None if text is None else self._parse_json("VS240", template, text)
-                    if text is None or fields is None:
-                        return
+                    fields = _parse_json("VS240", template, text)
                     if problem := stream_view.consumer_problem(fields, consumer.name, view["metadata"]):
-                        self._add_finding("VS240", template, problem)
-                        return
+                        raise _make_error("VS240", template, problem)
                     path = f"consumers/{region}/{on}.{consumer.name}.json"
                     config = ConsumerConfig(stream=on, durable=consumer.name, fields=fields)
                     origin = ("streams", stream.name, "consumers", consumer.name)
                     rendered = bundle.RenderedConsumer(config=config, virtual=stream.name, region=region, path=path)
                     yield rendered, bundle.Artifact(path=path, text=text, origin=origin)
-
-    def _parse_json(self, code: str, template: str, text: str) -> dict[str, Json] | None:
-        try:
-            value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_with_shared_keys)
-        except json.JSONDecodeError as error:
-            self._add_finding(
-                code, template, f"the output is not JSON: {error.msg} (line {error.lineno} of the output)"
-            )
-            return None
-        except (ValueError, RecursionError) as error:
-            self._add_finding(code, template, f"the output is not JSON: {error}")
-            return None
-        if not isinstance(value, dict):
-            self._add_finding(code, template, "the output is not a JSON object")
-            return None
-        return value
 
     def render_loaded_file(self, topology: Topology) -> _LoadedFile:
         """The tokens of operator mode, or accounts and mapping rules in a configuration file."""
@@ -344,65 +298,47 @@ class _Renderer:
             **account_view.make_login_view(topology, self._signer),
             "mark": naming.DIGEST_PREFIX,
         }
-        text = self._render_text("VS301", template, view) or ""
-        root = None if self.diagnostics else self._parse_conf("VS301", template, text)
+        text = self._render_text("VS301", template, view)
+        root = _parse_conf("VS301", template, text)
         if is_whole and (whole := _find_map(root, ("accounts",))):
             # Of the text itself, so that what a template of yours adds counts too.
             mark = f"{naming.DIGEST_PREFIX}.{unreported_digest(whole)}"
             if self._is_foreign:
-                text = self._render_text("VS301", template, {**view, "mark": mark}) or ""
-                root = self._parse_conf("VS301", template, text)
+                text = self._render_text("VS301", template, {**view, "mark": mark})
+                root = _parse_conf("VS301", template, text)
                 accounts = parse_accounts_block(_find_map(root, ("accounts",)) or whole)
             else:  # vstream's own writes the mark as this subject, and nothing else of it
                 text = text.replace(quote(naming.DIGEST_PREFIX), quote(mark))
                 accounts = parse_accounts_block(whole, marks={naming.DIGEST_PREFIX: mark})
-        if not self.diagnostics:
-            # The text of accounts is checked as a whole: the mappings are in the one that clients are in.
-            around = _find_map(root, ("accounts", physical.client_accounts(topology)[0]) if is_whole else ())
-            block = around.get("mappings") if around else None
-            if isinstance(block, natsconf.ConfMap):
-                parsed = parse_mappings(block)
-                self._check_destinations(template, parsed, mappings)
-            elif root:
-                self._add_finding("VS301", template, "the output has no `mappings` block")
+        # The text of accounts is checked as a whole: the mappings are in the one that clients are in.
+        around = _find_map(root, ("accounts", physical.client_accounts(topology)[0]) if is_whole else ())
+        block = around.get("mappings") if around else None
+        if isinstance(block, natsconf.ConfMap):
+            parsed = parse_mappings(block)
+            _require_destinations(template, parsed, mappings)
+        elif root:
+            raise _make_error("VS301", template, "the output has no `mappings` block")
         artifact = bundle.Artifact(path=path, text=text, origin=("streams",))
         return _LoadedFile(artifact=artifact, mappings=parsed, accounts=accounts)
 
     def _render_tokens(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> _LoadedFile:
         template = f"{bundle.OPERATOR_PATH}.j2"
         view = claims.operator_view(topology, account_view.accounts_view(topology), mappings, self._signer)
-        self._check_tokens(view["preloaded"])
-        text = self._render_text("VS301", template, view) or ""
-        root = None if self.diagnostics else self._parse_conf("VS301", template, text)
-        block = _find_map(root, ("resolver_preload",))
-        if root is not None and block is None:
-            self._add_finding("VS301", template, "the output has no `resolver_preload` block")
-        signed: tuple[dict[str, Any], ...] = ()
+        _require_short_tokens(view["preloaded"])
+        text = self._render_text("VS301", template, view)
+        block = _find_map(_parse_conf("VS301", template, text), ("resolver_preload",))
+        if block is None:
+            raise _make_error("VS301", template, "the output has no `resolver_preload` block")
         try:
-            tokens = [str(natsconf.to_python(token)) for _, token in block.items()] if block is not None else []
-            signed = tuple(map(jwt.decode, tokens))
+            signed = tuple(jwt.decode(str(natsconf.to_python(token))) for _, token in block.items())
         except VstreamError as error:
-            self._add_finding("VS301", template, error.message)
+            raise _make_error("VS301", template, error.message) from None
         return _LoadedFile(
             artifact=bundle.Artifact(path=bundle.OPERATOR_PATH, text=text, origin=("streams",)),
             mappings=claims.mappings_of(signed, physical.client_accounts(topology)[0]),
             accounts=claims.parse_accounts(signed),
             claims=signed,
         )
-
-    def _check_tokens(self, accounts: Sequence[dict[str, str]]) -> None:
-        for account in accounts:
-            if len(account["token"]) > _MAX_PUSHED_BYTES:
-                self.diagnostics.append(
-                    Finding(
-                        code="VS160",
-                        severity=Severity.ERROR,
-                        message=f"the token of account `{account['name']}` has {len(account['token']):,} bytes, and it is pushed in "
-                        f"one message: servers take up to {_MAX_PUSHED_BYTES:,}",
-                        hint="put streams below common `roots`, where the profile has them: all below one root cost as much "
-                        "as one stream; accounts in configuration files (`mode: passwords`, `nkeys`, `certificates`) have no such limit",
-                    )
-                )
 
     def render_hubs(self, topology: Topology) -> Iterator[bundle.Artifact]:
         if topology.hubs is None:
@@ -416,37 +352,8 @@ class _Renderer:
             **account_view.make_login_view(topology, self._signer),
         }
         text = self._render_text("VS301", template, view)
-        if text is not None and self._parse_conf("VS301", template, text) is not None:
-            yield bundle.Artifact(path=bundle.HUBS_PATH, text=text, origin=("regions",))
-
-    def _check_destinations(
-        self, template: str, parsed: tuple[SubjectMapping, ...], rules: tuple[SubjectMapping, ...]
-    ) -> None:
-        # For everywhere else: of a template that writes a cluster anyway, that is one which nobody has.
-        whole = {rule.source for rule in rules if any(destination.cluster is None for destination in rule.destinations)}
-        for mapping in parsed:
-            if any(not destination.subject for destination in mapping.destinations):
-                # `nats-server -t` takes such a rule, and the first message that it matches kills the server.
-                self._add_finding(
-                    "VS301", template, f"the rule for `{mapping.source}` has a destination without a subject"
-                )
-                return
-            if mapping.source in whole and all(destination.cluster for destination in mapping.destinations):
-                self._add_finding(
-                    "VS301", template, f"the rule for `{mapping.source}` lacks the destination without a cluster"
-                )
-                return
-
-    def _parse_conf(self, code: str, template: str, text: str) -> natsconf.ConfMap | None:
-        # Server configurations include the mappings, which are checked on their own.
-        document = natsconf.parse(
-            text, template, include=lambda path, _file: (path, bundle.placeholder_for(path) or "")
-        )
-        errors = [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
-        for error in errors[:1]:  # What follows the first error is read wrong.
-            line = f" (line {error.span.line} of the output)" if error.span else ""
-            self._add_finding(code, template, f"the output is not a NATS configuration: {error.message}{line}")
-        return None if errors else document.root
+        _parse_conf("VS301", template, text)
+        yield bundle.Artifact(path=bundle.HUBS_PATH, text=text, origin=("regions",))
 
     def render_servers(
         self, topology: Topology, addresses: Sequence[ServerAddress], written: Sequence[ServerAddress]
@@ -476,24 +383,92 @@ class _Renderer:
                 "account": account,
             }
             text = self._render_text("VS401", template, values)
-            if text is not None and self._parse_conf("VS401", template, text) is not None:
-                yield bundle.Artifact(
-                    path=f"servers/{address.server.name}.conf",
-                    text=text,
-                    origin=("stretch",) if address.is_stretch else ("regions", address.region),
-                )
+            _parse_conf("VS401", template, text)
+            yield bundle.Artifact(
+                path=f"servers/{address.server.name}.conf",
+                text=text,
+                origin=("stretch",) if address.is_stretch else ("regions", address.region),
+            )
 
     def render_contexts(self, topology: Topology, addresses: Sequence[ServerAddress]) -> Iterator[bundle.Artifact]:
         for region in topology.regions:
             if region.endpoint is not None and region.endpoint.context:
                 continue  # It has one, which knows the addresses that the topology does not.
-            text = self._render_text(
-                "VS402", "context.json.j2", server_view.make_context_view(topology, region, addresses)
+            view = server_view.make_context_view(topology, region, addresses)
+            text = self._render_text("VS402", "context.json.j2", view)
+            _parse_json("VS402", "context.json.j2", text)
+            yield bundle.Artifact(
+                path=f"contexts/{topology.name}-{region.name}.json", text=text, origin=("regions", region.name)
             )
-            if text is not None and self._parse_json("VS402", "context.json.j2", text) is not None:
-                yield bundle.Artifact(
-                    path=f"contexts/{topology.name}-{region.name}.json", text=text, origin=("regions", region.name)
-                )
+
+
+def _make_error(code: str, template: str, message: str, line: int = 1) -> InvalidInputError:
+    """What is wrong with *template*, or with what it writes."""
+    finding = Finding(
+        code=code,
+        severity=Severity.ERROR,
+        message=message,
+        where=Span.point(f"templates/{template}", line, 1),
+        hint="compare your template with the one that ships with vstream",
+    )
+    return InvalidInputError((finding,))
+
+
+def _parse_json(code: str, template: str, text: str) -> dict[str, Json]:
+    """The object that *template* has written. Raises InvalidInputError if it is none."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_with_shared_keys)
+    except json.JSONDecodeError as error:
+        message = f"the output is not JSON: {error.msg} (line {error.lineno} of the output)"
+        raise _make_error(code, template, message) from None
+    except (ValueError, RecursionError) as error:
+        raise _make_error(code, template, f"the output is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise _make_error(code, template, "the output is not a JSON object")
+    return value
+
+
+def _parse_conf(code: str, template: str, text: str) -> natsconf.ConfMap:
+    """The configuration that *template* has written. Raises InvalidInputError if it is none."""
+    # Server configurations include the mappings, which are checked on their own.
+    document = natsconf.parse(text, template, include=lambda path, _file: (path, bundle.placeholder_for(path) or ""))
+    # What follows the first error is read wrong.
+    if error := next((diagnostic for diagnostic in document.diagnostics if diagnostic.is_error), None):
+        line = f" (line {error.span.line} of the output)" if error.span else ""
+        raise _make_error(code, template, f"the output is not a NATS configuration: {error.message}{line}")
+    return document.root
+
+
+def _require_destinations(template: str, parsed: tuple[SubjectMapping, ...], rules: tuple[SubjectMapping, ...]) -> None:
+    """Raises InvalidInputError if a rule that *template* has written leads nowhere, or not everywhere that one of *rules* does."""
+    # For everywhere else: of a template that writes a cluster anyway, that is one which nobody has.
+    whole = {rule.source for rule in rules if any(destination.cluster is None for destination in rule.destinations)}
+    for mapping in parsed:
+        if any(not destination.subject for destination in mapping.destinations):
+            # `nats-server -t` takes such a rule, and the first message that it matches kills the server.
+            message = f"the rule for `{mapping.source}` has a destination without a subject"
+            raise _make_error("VS301", template, message)
+        if mapping.source in whole and all(destination.cluster for destination in mapping.destinations):
+            message = f"the rule for `{mapping.source}` lacks the destination without a cluster"
+            raise _make_error("VS301", template, message)
+
+
+def _require_short_tokens(accounts: Sequence[dict[str, str]]) -> None:
+    """Raises InvalidInputError for each account whose token is too long to be pushed."""
+    findings = []
+    for account in accounts:
+        if len(account["token"]) > _MAX_PUSHED_BYTES:
+            finding = Finding(
+                code="VS160",
+                severity=Severity.ERROR,
+                message=f"the token of account `{account['name']}` has {len(account['token']):,} bytes, and it is pushed in "
+                f"one message: servers take up to {_MAX_PUSHED_BYTES:,}",
+                hint="put streams below common `roots`, where the profile has them: all below one root cost as much "
+                "as one stream; accounts in configuration files (`mode: passwords`, `nkeys`, `certificates`) have no such limit",
+            )
+            findings.append(finding)
+    if findings:
+        raise InvalidInputError(findings)
 
 
 def _find_map(root: natsconf.ConfMap | None, path: tuple[str, ...]) -> natsconf.ConfMap | None:
