@@ -116,6 +116,7 @@ def become(request: dict[str, Any]) -> None:
     """Make this fork a process as a shell would have started it for *request*."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, path in enumerate(request["streams"]):
         descriptor = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_APPEND)
         os.dup2(descriptor, number)
@@ -150,6 +151,8 @@ def leave(run: Callable[[], object]) -> None:
 
 
 if __name__ == "__main__":
+    # A terminal sends Ctrl-C to all: tests then still take down, by commands, what they have started.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     preload()
     request = serve(Path(sys.argv[1]))
     if request is not None:
