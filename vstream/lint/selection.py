@@ -22,7 +22,6 @@ from vstream.value_class import value_class
 
 POLICY: Final = "policy"
 DEFAULT: Final = "default"
-_POLICY_CODES: Final = frozenset({"VS414", "VS415", "VS416", "VS417", "VS418", "VS419"})
 _GROUPS: Final = (
     ("files", "VS000", "VS099"),
     ("topology", "VS100", "VS199"),
@@ -30,10 +29,13 @@ _GROUPS: Final = (
     ("mapping", "VS300", "VS314"),
     ("routing", "VS315", "VS359"),
     ("mapping", "VS360", "VS399"),
-    ("servers", "VS400", "VS499"),
+    ("servers", "VS400", "VS413"),
+    ("servers", "VS420", "VS499"),
     ("scenarios", "VS500", "VS599"),
+    (POLICY, "VS414", "VS419"),
 )
-GROUPS: Final = (*dict.fromkeys(name for name, _, _ in _GROUPS), POLICY)
+"""Each group with the first and last of its codes: the code of a rule says its group."""
+GROUPS: Final = tuple(dict.fromkeys(name for name, _, _ in _GROUPS))
 RETIRED: Final[Mapping[str, str]] = {
     "VS118": "VS109 covers it",
     "VS126": "VS224 covers it: it also checks what a topology renders to",
@@ -63,8 +65,6 @@ def known_codes() -> frozenset[str]:
 
 def group_of(code: str) -> str:
     """The group of a rule."""
-    if code in _POLICY_CODES:
-        return POLICY
     return next(name for name, first, last in _GROUPS if first <= code <= last)
 
 
