@@ -14,7 +14,7 @@ import pytest
 from tests.support.ports import free_port
 from vstream.errors import MalformedAnswerError, NotReachableError
 from vstream.health.live.collect import collect_snapshot
-from vstream.health.live.reachability import check_region
+from vstream.health.live.reachability import observe_region
 from vstream.health.snapshot import SECOND_NS, parse_stream
 from vstream.jetstream.connection import Connection
 from vstream.lint.parse_topology import parse_topology
@@ -98,6 +98,6 @@ async def test_an_error_of_another_type_is_why_the_meta_leader_is_not_known(monk
         return {"error": "no"}
 
     monkeypatch.setattr(Connection, "request_json", answer)
-    region = await check_region(make_topology(1), "west", Connection.__new__(Connection), None, 0)
+    region = await observe_region(make_topology(1), "west", Connection.__new__(Connection), None, 0)
     assert region.control is not None
     assert "cannot be used" in region.control

@@ -42,7 +42,7 @@ from vstream.cli.views.audit_page import render_page
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
-from vstream.jetstream.endpoints import check_endpoints
+from vstream.jetstream.endpoints import require_endpoints
 from vstream.render.pipeline import render_streams
 from vstream.servers.find_servers import endpoints_as_user, find_and_trust_servers
 from vstream.topology.accounts import AUDIT_USER
@@ -315,7 +315,7 @@ def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab
     names = options.choose_streams(topology, request.streams)
     servers = find_and_trust_servers(topology, lab)
     endpoints = endpoints_as_user(topology, servers, AUDIT_USER)
-    check_endpoints(topology, endpoints)
+    require_endpoints(topology, endpoints)
     streams = render_streams(topology, templates)
     return AuditedServers(
         topology=topology,

@@ -17,7 +17,7 @@ from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Endpoint, Topology, is_context_name
 
 
-def check_endpoints(topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:
+def require_endpoints(topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:
     """Raises VstreamError with everything that is wrong with *endpoints* before any server is dialled."""
     regions = [region.name for region in topology.regions if region.name in endpoints]
     problems = [problem for region in regions for problem in list_endpoint_problems(endpoints[region], region)]

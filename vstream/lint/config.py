@@ -65,7 +65,7 @@ def parse_config(text: str, file: str, codes: Collection[str], anchor: Anchor) -
         table = table.get(key) if isinstance(table, dict) else None
     if table is None:
         return None
-    reader.check_keys(reader.as_table(table, parents), parents, ("lint",), "section")
+    reader.require_known_keys(reader.as_table(table, parents), parents, ("lint",), "section")
     section = reader.as_table(table, parents).get("lint")
     return None if section is None else reader.read(section, (*parents, "lint"), anchor)
 
@@ -81,7 +81,7 @@ class _SettingsReader:
 
     def read(self, section: object, path: Path, anchor: Anchor) -> LintConfig:
         table = self.as_table(section, path)
-        self.check_keys(table, path, _KEYS, "setting")
+        self.require_known_keys(table, path, _KEYS, "setting")
         lists = {key: self._read_texts(table.get(key, []), (*path, key)) for key in _LISTS}
         texts = {key: self._read_text(table[key], (*path, key)) for key in _TEXTS if key in table}
         by_file = self.as_table(table.get("per-file-ignores", {}), (*path, "per-file-ignores"))
@@ -112,7 +112,7 @@ class _SettingsReader:
             raise self._error(path, f"`{path[-1]}` must be a table", f"write `[{'.'.join(path)}]`")
         return value
 
-    def check_keys(self, table: Mapping[str, Any], path: Path, known_keys: Collection[str], kind: str) -> None:
+    def require_known_keys(self, table: Mapping[str, Any], path: Path, known_keys: Collection[str], kind: str) -> None:
         unknown = next((key for key in table if key not in known_keys), None)
         if unknown is None:
             return

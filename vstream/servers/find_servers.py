@@ -60,7 +60,7 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
         return Servers(endpoints=connect, lab=None, description="; ".join(urls), lost=lost)
     name = lab_name or topology.name
     if is_running(name):
-        _check_servers(topology, name)
+        _require_same_servers(topology, name)
         seats = {seat.server.name for seat in topology.all_seats}
         leaving = tuple(sorted({address.server.name for address in list_addresses(name)} - seats))
         return Servers(endpoints=list_endpoints(name), lab=name, description=f"lab {name}", leaving=leaving)
@@ -142,7 +142,7 @@ def _with_key_files(topology: Topology, servers: Servers, user: str) -> Mapping[
     return endpoints
 
 
-def _check_servers(topology: Topology, lab_name: str) -> None:
+def _require_same_servers(topology: Topology, lab_name: str) -> None:
     """Raises LabError unless the lab has the servers of *topology*; it may also have regions that leave."""
     running = {(address.region, address.server.name) for address in list_addresses(lab_name)}
     expected = {(seat.region, seat.server.name) for seat in topology.all_seats}

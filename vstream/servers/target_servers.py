@@ -17,7 +17,7 @@ from vstream.lab.readiness import trust_monitors
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lab.status import find_system_endpoint, list_endpoints, require_recorded_lab
-from vstream.plan.live.connections import check_cluster, join_connections
+from vstream.plan.live.connections import join_connections, require_cluster
 from vstream.servers.find_servers import Servers
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.server_address import ServerAddress
@@ -190,7 +190,7 @@ class TargetServers:
                 continue
             try:
                 if region in self.endpoints:
-                    check_cluster(connection, {self.clusters[server] for server in self.list_in_region(region)})
+                    require_cluster(connection, {self.clusters[server] for server in self.list_in_region(region)})
             except VstreamError:
                 await connection.close()
                 raise

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from vstream.audit.source.options import WriteOptions, parse_write_options
-from vstream.audit.source.writing import OutgoingMessage, check_columns, convert_rows, publish_messages
+from vstream.audit.source.writing import OutgoingMessage, convert_rows, publish_messages, require_columns
 from vstream.errors import VstreamError
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -133,7 +133,7 @@ def test_rows_that_cannot_be_messages_are_refused_on_the_driver(schema: dict[str
     for name, kind in schema.items():
         columns.add(name, kind)
     with pytest.raises(VstreamError, match=said):
-        check_columns(columns, None)
+        require_columns(columns, None)
 
 
 @pytest.mark.parametrize(

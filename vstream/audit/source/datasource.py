@@ -61,12 +61,12 @@ class JetStreamDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> JetStreamWriter:
         """The writer of a batch. Raises VstreamError if rows of *schema* cannot be written, or for *overwrite*."""
-        _check_appends(overwrite)
+        _require_append(overwrite)
         return JetStreamWriter(schema, parse_write_options({**_options_of_table(schema), **self.options}))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
         """The writer of a streaming query; raises as `writer`."""
-        _check_appends(overwrite)
+        _require_append(overwrite)
         return JetStreamStreamWriter(schema, parse_write_options(self.options))
 
 
@@ -114,7 +114,7 @@ class FilteringReader(JetStreamReader):
         return rest
 
 
-def _check_appends(overwrite: bool) -> None:
+def _require_append(overwrite: bool) -> None:
     if overwrite:
         raise VstreamError("rows are appended to a stream, and replace nothing", hint='use mode("append")')
 

@@ -86,7 +86,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
     """Parse the options of a read. Raises VstreamError for an option that is unknown, invalid, or a secret."""
     values = without_catalog_properties(options)
     for name in values:
-        _check_name(name)
+        _require_known_option(name)
     access = _parse_access(values)
     streams = _parse_streams(values)
     if not streams:
@@ -194,7 +194,7 @@ def _parse_read_by(options: Mapping[str, str]) -> str | None:
     return None if value == _AUTO_VALUE else value
 
 
-def _check_name(name: str) -> None:
+def _require_known_option(name: str) -> None:
     if name in _SECRETS:
         raise VstreamError(
             f"the secret in option `{name}` would appear in plans and logs",

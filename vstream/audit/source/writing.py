@@ -62,8 +62,8 @@ class JetStreamWriter(DataSourceArrowWriter):
     """Writes a batch. Derived message ids begin with an id of the batch, which retried tasks use again."""
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
-        check_columns(schema, options.subject)
-        check_stream(options.access, options.stream_ref)
+        require_columns(schema, options.subject)
+        require_writable_stream(options.access, options.stream_ref)
         self._options = options
         self._write_id = secrets.token_hex(8)
 
@@ -76,8 +76,8 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
     """Writes a streaming query: a repeated batch, even after a restart, has the same message ids."""
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
-        check_columns(schema, options.subject)
-        check_stream(options.access, options.stream_ref)
+        require_columns(schema, options.subject)
+        require_writable_stream(options.access, options.stream_ref)
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -104,7 +104,7 @@ def _task() -> TaskContext:
     return task
 
 
-def check_columns(schema: StructType, subject: str | None) -> None:
+def require_columns(schema: StructType, subject: str | None) -> None:
     """Raise VstreamError with all problems if rows of *schema* cannot be written."""
     problems = []
     for column in schema.fields:
@@ -133,7 +133,7 @@ def _is_same_type(kind: DataType, expected: DataType) -> bool:
     return kind == expected
 
 
-def check_stream(access: Access, ref: StreamRef) -> None:
+def require_writable_stream(access: Access, ref: StreamRef) -> None:
     """Raise VstreamError if the stream does not exist, or does not acknowledge publishes."""
     access = access.with_prefix_of(ref.stream)
     with connect(access) as client:
@@ -282,7 +282,7 @@ def _publish_on_one_connection(
             for number, answer in client.receive_replies(until=deadline):
                 deadline = time.monotonic() + options.access.timeout
                 if (message := pending.get(number)) is not None:
-                    check_acknowledgement(answer, message, options.stream_ref)
+                    require_acknowledgement(answer, message, options.stream_ref)
                     in_flight -= message.size
                     del pending[number]
 
@@ -298,7 +298,7 @@ def _encode(message: OutgoingMessage, reply: str) -> bytes:
     )
 
 
-def check_acknowledgement(answer: Message, message: OutgoingMessage, ref: StreamRef) -> None:
+def require_acknowledgement(answer: Message, message: OutgoingMessage, ref: StreamRef) -> None:
     """Raise RetryableError if a retry may help, VstreamError if the stream did not store *message*."""
     if answer.has_no_responders:
         raise RetryableError(f"no stream takes `{message.subject}`, or it has no leader")

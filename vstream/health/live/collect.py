@@ -121,12 +121,12 @@ class _SnapshotCollector:
         self._until = self._began + (self._deadline - self._began) * _STREAMS
         account = self._account.result()
         if self._is_deep and account != _NOT_TOLD:
-            connections.check_security_mode(self._topology, account)
+            connections.require_security_mode(self._topology, account)
         await self._ask_for_the_rest(servers)
         self._until = self._deadline
         servers = [self._without_doubt(server) for server in servers]
         regions, lags, astray, consumers, sightings, errors = await asyncio.gather(
-            asyncio.gather(*(self._check_region(region.name) for region in self._topology.regions)),
+            asyncio.gather(*(self._observe_region(region.name) for region in self._topology.regions)),
             lag.measure_lag(self._topology, self._streams, self._connections, self._deadline),
             self._find_gaps(),
             self._read_consumers(),
@@ -194,8 +194,8 @@ class _SnapshotCollector:
             self._topology, {**away, **self._connections}, patience=self._remaining(), most=beacons.MAX_BEACONS
         )
 
-    async def _check_region(self, region: str) -> RegionSnapshot:
-        return await reachability.check_region(
+    async def _observe_region(self, region: str) -> RegionSnapshot:
+        return await reachability.observe_region(
             self._topology, region, self._connections.get(region), self._problems.get(region), self._deadline
         )
 

@@ -49,7 +49,7 @@ async def find_gaps_and_repeats(
     chosen = sorted(by_reader, key=lambda name: -(streams[name].last_at or 0.0))[:MAX_READERS]
     slots = asyncio.Semaphore(4)
 
-    async def check_in_turn(name: str) -> Sequence[Gap | Repeat]:
+    async def find_in_turn(name: str) -> Sequence[Gap | Repeat]:
         feeding = by_reader[name]
         check = _ReaderCheck(
             topology=topology,
@@ -67,7 +67,7 @@ async def find_gaps_and_repeats(
             except VstreamError:
                 return ()  # it is not known: other findings say that it does not answer
 
-    return tuple(each for proven in await asyncio.gather(*map(check_in_turn, chosen)) for each in proven)
+    return tuple(each for proven in await asyncio.gather(*map(find_in_turn, chosen)) for each in proven)
 
 
 @value_class

@@ -20,23 +20,23 @@ _MAX_SUBSCRIPTIONS = 100_000
 """Of an account on one server. They cost it 5 µs each, and 180 bytes; where there are more, nobody looks."""
 
 
-async def check_region(
+async def observe_region(
     topology: Topology, name: str, connection: Connection | None, problem: str | None, deadline: float
 ) -> RegionSnapshot:
-    """Check region *name* over its *connection* before *deadline*, on the monotonic clock."""
+    """What region *name* answers over its *connection* before *deadline*, on the monotonic clock."""
     if connection is None:
         return RegionSnapshot(name=name, problem=problem)
     patience = max(0.05, deadline - time.monotonic())
     streams = [stream for stream in topology.streams if stream.origin and name in stream.regions]
     away = [physical.write_stream_in(stream, name) for stream in streams]
     control, reached = await asyncio.gather(
-        _check_control(connection, patience),
-        asyncio.gather(*(_check_origin(JetStreamAdmin(connection), origin, patience) for origin in away)),
+        _find_leader_problem(connection, patience),
+        asyncio.gather(*(_find_origin_problem(JetStreamAdmin(connection), origin, patience) for origin in away)),
     )
     return RegionSnapshot(name=name, problem=problem, control=control, origins=dict(zip(away, reached, strict=True)))
 
 
-async def _check_control(connection: Connection, patience: float) -> str | None:
+async def _find_leader_problem(connection: Connection, patience: float) -> str | None:
     """Why the meta leader does not answer, None if it does."""
     try:
         refusal = api_error(await connection.request_json(_INFO_SUBJECT, timeout=patience), _INFO_SUBJECT)
@@ -45,7 +45,7 @@ async def _check_control(connection: Connection, patience: float) -> str | None:
     return None if refusal is None else refusal.description
 
 
-async def _check_origin(admin: JetStreamAdmin, name: str, patience: float) -> str | None:
+async def _find_origin_problem(admin: JetStreamAdmin, name: str, patience: float) -> str | None:
     try:
         await admin.info(name, timeout=patience)
     except VstreamError as error:

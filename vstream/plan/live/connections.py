@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, DomainRoutingConnection, open_connection
-from vstream.jetstream.endpoints import check_endpoints
+from vstream.jetstream.endpoints import require_endpoints
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.plan.live import loaded_rules
 from vstream.syntax.document import object_or_empty
@@ -75,7 +75,7 @@ async def _connect(
     on_open: Callable[[str], None],
 ) -> AsyncIterator[Mapping[str, _C | NotReachableError]]:
     """See `connect_all`."""
-    check_endpoints(topology, endpoints)
+    require_endpoints(topology, endpoints)
 
     async def try_to_open(region: str) -> _C | NotReachableError:
         try:
@@ -93,9 +93,9 @@ async def _connect(
     try:
         for region, connection in opened.items():
             connection.client.is_mapped = partial(profile_of(topology).maps, topology, region)
-            check_cluster(connection, {topology.region(region).cluster})
-            _check_version(topology, region, connection)
-        await _check_accounts(topology, opened.values())
+            require_cluster(connection, {topology.region(region).cluster})
+            _require_server_version(topology, region, connection)
+        await _require_own_accounts(topology, opened.values())
         yield connections
     finally:
         await asyncio.gather(*(connection.close() for connection in opened.values()))
@@ -108,7 +108,7 @@ def make_address_error(region: str) -> NotReachableError:
     )
 
 
-def check_cluster(connection: Connection, expected: Collection[str]) -> None:
+def require_cluster(connection: Connection, expected: Collection[str]) -> None:
     """Raises VstreamError if *connection* leads to another cluster than those *expected* in its region."""
     if connection.cluster not in expected:
         raise VstreamError(
@@ -118,7 +118,7 @@ def check_cluster(connection: Connection, expected: Collection[str]) -> None:
         )
 
 
-def _check_version(topology: Topology, region: str, connection: Connection) -> None:
+def _require_server_version(topology: Topology, region: str, connection: Connection) -> None:
     running = parse_version(connection.server_version)
     if running is not None and running[:2] < topology.server_version:
         oldest = format_version(topology.server_version)
@@ -129,7 +129,7 @@ def _check_version(topology: Topology, region: str, connection: Connection) -> N
         )
 
 
-async def _check_accounts(topology: Topology, connections: Collection[Connection]) -> None:
+async def _require_own_accounts(topology: Topology, connections: Collection[Connection]) -> None:
     """Raises VstreamError where whoever connects to one region is in the account of another."""
     if not profile_of(topology).has_region_accounts:
         return
@@ -187,7 +187,7 @@ def require_all_reached(connections: Mapping[str, _C | NotReachableError]) -> Ma
     return select_reached(connections)
 
 
-def check_security_mode(topology: Topology, account: str) -> None:
+def require_security_mode(topology: Topology, account: str) -> None:
     """
     Raises VstreamError where servers are in operator mode and *topology* is not, or the other way round.
 
@@ -211,7 +211,7 @@ def check_security_mode(topology: Topology, account: str) -> None:
     )
 
 
-async def check_connected_account(
+async def require_connected_account(
     topology: Topology, connections: Mapping[str, Connection | NotReachableError], endpoints: Mapping[str, Endpoint]
 ) -> None:
     """

@@ -16,11 +16,11 @@ from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules
 from vstream.plan.live.connections import (
     GLOBAL_ACCOUNT,
-    check_connected_account,
-    check_security_mode,
     join_connections,
     name_manager,
     read_account_name,
+    require_connected_account,
+    require_security_mode,
 )
 from vstream.plan.rules import LoadedEntries
 from vstream.topology import naming, physical
@@ -44,9 +44,9 @@ async def observe(
     connection = join_connections(connections)
     admin, account = JetStreamAdmin(connection), await read_account_name(connection)
     is_signed = topology.security is Security.OPERATOR
-    check_security_mode(topology, account)
+    require_security_mode(topology, account)
     if is_signed:
-        await check_connected_account(topology, connections, endpoints)
+        await require_connected_account(topology, connections, endpoints)
     if topology.has_accounts and account != physical.client_account(topology, connection.region) and not is_signed:
         return await _observe_elsewhere(topology, connection, account)
     rules, unread = await _read_rules(topology, endpoints, account)
