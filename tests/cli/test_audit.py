@@ -10,10 +10,30 @@ import pytest
 from vstream.audit.extract import require_readable
 from vstream.audit.request import AuditedTables, AuditRequest, NamedTarget, reserve_outputs, uri_of
 from vstream.audit.source.values import ABSENT, StreamCut, StreamRef
+from vstream.cli.app import run
 from vstream.cli.audit import find_source
 from vstream.errors import NotReachableError, VstreamError
 
 WANTED = AuditRequest()
+EXCLUDED = """
+acme.yaml --publish-as delta | --publish-as | needs --publish
+acme.yaml --master local --remote sc://host | --remote | not both
+tables --follow | --follow | only a topology
+acme.yaml --follow --master local | --follow | this machine
+acme.yaml --follow --tables t | --follow | `--tables`
+acme.yaml --follow --sample 1 | --follow | `--sample`
+acme.yaml --follow --publish p | --follow | `--publish`
+acme.yaml --follow --format junit | --follow | junit`
+tables --state kept | --state | only for a topology
+acme.yaml --state kept --remote sc://host | --state | this machine
+acme.yaml --state kept --since 1h | --state | holds everything
+acme.yaml --state kept -s foo | --state | holds everything
+tables --since 1h | --since | only for a topology
+tables --sample 1 | --sample | only for a topology
+acme.yaml --from judge | --from | tables of an earlier audit
+tables -s foo --tables tables | --tables | a subset
+"""
+"""Arguments, the option that is refused for them, and part of the reason."""
 
 
 def test_a_directory_with_nothing_of_an_audit_is_refused(tmp_path: Path) -> None:
@@ -117,3 +137,16 @@ def test_a_topology_in_the_midst_of_a_move_is_refused(tmp_path: Path, routing: s
     with pytest.raises(VstreamError, match="this topology moves") as refused:
         find_source(NamedTarget.at(str(topology)), WANTED)
     assert way_out in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("row", EXCLUDED.strip().splitlines())
+def test_options_that_exclude_each_other_are_refused(
+    row: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, option, problem = row.split(" | ")
+    (here / "tables").mkdir()
+    monkeypatch.setattr("sys.argv", ["vstream", "audit", *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    printed = " ".join(capsys.readouterr().err.split())
+    assert (ended.value.code, option in printed, problem in printed) == (2, True, True), printed

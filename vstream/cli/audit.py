@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -140,10 +140,7 @@ def command(
     `vstream audit acme.yaml --tables s3a://audits/2026-11-20 --master spark://host:7077`
     """
     options.choose_names("stage", tuple(stage.value for stage in AuditStage), [first_stage])
-    options.refuse_options("needs --publish", {"--publish-as": publish_as and publish is None})
     console.set_log(log_format, is_quiet=is_quiet)
-    if master and remote:
-        raise typer.BadParameter("use either `--master` or `--remote`, not both", param_hint="--remote")
     spark_at = SparkAddress(master=master, remote=remote)
     printer = _Printer(output, html, only_findings)
     request = AuditRequest(
@@ -158,12 +155,9 @@ def command(
         publish_as=publish_as or "parquet",
     )
     named = NamedTarget.at(target)
-    if follow:
-        _check_follow(named.kind, request, printer, spark_at)
-    if request.state is not None:
-        _check_state(named.kind, request, spark_at)
+    options.refuse_options("needs --publish", {"--publish-as": publish_as and publish is None})
+    _refuse_contradictions(named, request, spark_at, followed_as=output if follow else None)
     require_spark()
-    _check_part(named.kind, request)
     if follow:
         _follow(_find_servers(Path(target), request, templates, lab), request, printer)
     else:
@@ -209,28 +203,40 @@ class _Printer:
             save_output(self.html, render_page(report))
 
 
-def _check_follow(kind: TargetKind, request: AuditRequest, printer: _Printer, address: SparkAddress) -> None:
-    problems = {
-        "only a topology can be followed": kind is not TargetKind.TOPOLOGY,
+def _refuse_contradictions(
+    target: NamedTarget, request: AuditRequest, address: SparkAddress, *, followed_as: str | None
+) -> None:
+    """Raise BadParameter for an option that excludes another, or *target*; *followed_as* is the format of --follow."""
+    is_topology, is_tables = target.kind is TargetKind.TOPOLOGY, target.kind is TargetKind.TABLES
+    is_part = request.streams or request.since_ns or request.sample
+    only_topology = "it works only for a topology, not for captures and tables"
+    of_follow = {
+        "only a topology can be followed": not is_topology,
         "it runs on this machine and cannot be combined with --master or --remote": not address.is_local,
-        "--follow cannot be combined with `--tables`": request.tables is not None,
-        "--follow cannot be combined with `--sample`": request.sample is not None,
-        "--follow cannot be combined with `--publish`": request.publish is not None,
-        "--follow cannot be combined with `--format junit`": printer.output == "junit",
+        "--follow cannot be combined with `--tables`": request.tables,
+        "--follow cannot be combined with `--sample`": request.sample,
+        "--follow cannot be combined with `--publish`": request.publish,
+        "--follow cannot be combined with `--format junit`": followed_as == "junit",
     }
-    for problem, is_there in problems.items():
-        options.refuse_options(problem, {"--follow": is_there})
-
-
-def _check_state(kind: TargetKind, request: AuditRequest, address: SparkAddress) -> None:
-    is_part = request.streams or request.since_ns is not None or request.sample is not None
-    problems = {
-        "it works only for a topology": kind is not TargetKind.TOPOLOGY,
+    of_state = {
+        "it works only for a topology": not is_topology,
         "it is on this machine and cannot be combined with --master or --remote": not address.is_local,
-        "it holds everything and cannot be combined with `--stream`, `--since` and `--sample`": bool(is_part),
+        "it holds everything and cannot be combined with `--stream`, `--since` and `--sample`": is_part,
     }
-    for problem, is_there in problems.items():
-        options.refuse_options(problem, {"--state": is_there})
+    is_replaced = is_tables and request.streams and request.tables == uri_of(target.place)
+    is_later = request.first_stage is not AuditStage.NORMALISE
+    problems_of_options: dict[str, dict[str, Any]] = {
+        "--remote": {"use either `--master` or `--remote`, not both": address.master and address.remote},
+        "--follow": of_follow if followed_as else {},
+        "--state": of_state if request.state else {},
+        "--since": {only_topology: request.since_ns and not is_topology},
+        "--sample": {only_topology: request.sample and not is_topology},
+        "--from": {"it works only for the tables of an earlier audit": is_later and not is_tables},
+        "--tables": {"it would replace the audit with a subset of its streams: choose another directory": is_replaced},
+    }
+    for option, problems in problems_of_options.items():
+        for problem, is_there in problems.items():
+            options.refuse_options(problem, {option: is_there})
 
 
 @contextmanager
@@ -280,20 +286,10 @@ def _parse_since(text: str | None) -> int | None:
     return length
 
 
-def _check_part(kind: TargetKind, request: AuditRequest) -> None:
-    """Refuse options for a part of what is audited, or of the stages, that this *kind* does not have."""
-    if kind is not TargetKind.TOPOLOGY:
-        narrowing = {"--since": request.since_ns, "--sample": request.sample}
-        options.refuse_options("it works only for a topology, not for captures and tables", narrowing)
-    if kind is not TargetKind.TABLES:
-        is_later = request.first_stage is not AuditStage.NORMALISE
-        options.refuse_options("it works only for the tables of an earlier audit", {"--from": is_later})
-
-
 def find_source(
     named: NamedTarget, request: AuditRequest, *, templates: Path | None = None, lab: str | None = None
 ) -> AuditSource:
-    """What is *named*. Raises VstreamError if it cannot be audited, BadParameter if it would be replaced by a part."""
+    """What is *named*. Raises VstreamError if it cannot be audited."""
     if request.tables is not None:
         require_tables_directory(request.tables)
     if named.kind is TargetKind.TOPOLOGY:
@@ -302,11 +298,8 @@ def find_source(
         capture = Capture(Path(named.place))
         capture.manifest()  # which raises an error before anything is begun
         return capture
-    uri = uri_of(named.place)
-    replaced = "it would replace the audit with a subset of its streams: choose another directory"
-    options.refuse_options(replaced, {"--tables": request.streams and request.tables == uri})
     require_tables(named.place)
-    return AuditedTables(uri=uri)
+    return AuditedTables(uri=uri_of(named.place))
 
 
 def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:
