@@ -12,7 +12,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
 from vstream.plan.live.connections import connect_all, join_connections
-from vstream.runner.environment import change_region_in_lab, prepare_lab, topology_of
+from vstream.runner.environment import change_region_in_lab, prepare_lab
 from vstream.scenario.model import ChangeRegion, RegionCommand
 
 pytestmark = pytest.mark.lab
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.lab
 async def test_the_lab_of_a_scenario_has_the_consumers_of_its_topology(state: Path) -> None:
     rehearsal = scenario(topology=TOPOLOGY + "    consumers: {billing: {}, audit: {regions: [east]}}\n")
     try:
-        environment = await prepare_lab(rehearsal, topology_of(rehearsal), "rehearsal", lambda _text: None)
+        environment = await prepare_lab(rehearsal, "rehearsal", lambda _text: None)
         async with connect_all(environment.topology, environment.endpoints) as connections:
             admin = JetStreamAdmin(join_connections(connections))
             consumers = {
@@ -36,7 +36,7 @@ async def test_the_lab_of_a_scenario_has_the_consumers_of_its_topology(state: Pa
 async def test_a_step_refuses_what_its_command_would_refuse(state: Path) -> None:
     rehearsal = scenario(topology=TOPOLOGY)
     try:
-        environment = await prepare_lab(rehearsal, topology_of(rehearsal), "rehearsal", lambda _text: None)
+        environment = await prepare_lab(rehearsal, "rehearsal", lambda _text: None)
         async with connect_all(environment.topology, environment.endpoints) as connections:
             await JetStreamAdmin(join_connections(connections)).delete("foo-read-east")
             with pytest.raises(RefusedError, match="the servers differ from the topology already"):
@@ -49,7 +49,7 @@ async def test_a_step_that_fails_halfway_leaves_the_run_with_the_servers_as_they
     rehearsal = scenario(topology=TOPOLOGY)
     drain = ChangeRegion(command=RegionCommand.DRAIN, region="west")
     try:
-        environment = await prepare_lab(rehearsal, topology_of(rehearsal), "rehearsal", lambda _text: None)
+        environment = await prepare_lab(rehearsal, "rehearsal", lambda _text: None)
         config = lab_directory("rehearsal").config("east-1")
         valid = config.read_text()
         config.write_text(valid + "broken: {\n")

@@ -9,7 +9,7 @@ from tests.support.scenario_runs import HERE, NS, scenario
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.render.pipeline import render_bundle
 from vstream.runner import workers
-from vstream.runner.environment import Environment, topology_of
+from vstream.runner.environment import Environment
 from vstream.runner.workload.spec import WorkerSpec
 from vstream.scenario.model import Publishers, ReaderKind, Readers, Retry, Scenario, Workload
 from vstream.topology.model import Endpoint
@@ -47,7 +47,7 @@ def readers(stream: str, kind: ReaderKind, *regions: str) -> Readers:
 
 
 def make_environment(wanted: Scenario) -> Environment:
-    topology = topology_of(wanted)
+    topology = wanted.topology
     endpoints = {
         region.name: Endpoint(urls=(f"nats://{region.name}:4222",), monitor=(f"http://{region.name}:8222",))
         for region in topology.regions

@@ -283,7 +283,7 @@ def test_a_topology_that_is_written_inside_is_the_same_as_one_beside() -> None:
     rehearsal = loading.require()
     assert rehearsal.topology_file == "s.yaml"
     assert load_topology(rehearsal.topology_text.encode(), "t").require() == load_topology(ACME, "t").require()
-    assert loading.require_topology() == load_topology(ACME, "t").require()
+    assert rehearsal.topology == load_topology(ACME, "t").require()
 
 
 def test_paths_are_relative_to_the_file() -> None:

@@ -30,10 +30,9 @@ Read: TypeAlias = Callable[[str], bytes]
 
 @value_class
 class ParsedScenario:
-    """A scenario file that was read: the scenario and its topology are None if errors leave none."""
+    """A scenario file that was read: *scenario* is None if errors leave none."""
 
     scenario: Scenario | None
-    topology: Topology | None
     diagnostics: tuple[Finding, ...]
     texts: Mapping[str, str]
     """The text of each file that diagnostics may be about."""
@@ -43,12 +42,6 @@ class ParsedScenario:
         if self.scenario is None or any(diagnostic.is_error for diagnostic in self.diagnostics):
             raise InvalidInputError(self.diagnostics)
         return self.scenario
-
-    def require_topology(self) -> Topology:
-        """The topology of the scenario. Raises InvalidInputError as `require` does."""
-        self.require()
-        assert self.topology is not None
-        return self.topology
 
 
 @value_class
@@ -73,7 +66,7 @@ def parse_scenario(
     document = yaml.parse(content, file)
     if not document.is_readable:
         problems = tuple(_add_starter_hint(problem) for problem in document.diagnostics)
-        return ParsedScenario(scenario=None, topology=None, diagnostics=problems, texts={file: document.text})
+        return ParsedScenario(scenario=None, diagnostics=problems, texts={file: document.text})
     loaded = _load_topology(document, read)
     scenario, problems = _decode_and_check(document, loaded)
     everything = (
@@ -87,7 +80,6 @@ def parse_scenario(
         texts[loaded.file] = loaded.text
     return ParsedScenario(
         scenario=scenario,
-        topology=loaded.topology,
         diagnostics=tuple(sorted(everything, key=Finding.sort_key)),
         texts=texts,
     )

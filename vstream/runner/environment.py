@@ -21,7 +21,6 @@ from vstream.lab.links.state import Backend
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_client_endpoints
-from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.connections import connect_all
 from vstream.plan.plan import Plan, RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
@@ -76,18 +75,13 @@ class Environment:
         return self.topology.stream(virtual)
 
 
-def topology_of(scenario: Scenario) -> Topology:
-    """The topology of *scenario*. Raises InvalidInputError with everything wrong in it."""
-    return parse_topology(scenario.topology_text.encode(), scenario.topology_file).require()
-
-
-async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report: Callable[[str], None]) -> Environment:
+async def prepare_lab(scenario: Scenario, name: str, report: Callable[[str], None]) -> Environment:
     """
-    Start lab *name*, apply the topology and prove that it works; *report* tells each step.
+    Start lab *name*, apply the topology of *scenario* and prove that it works; *report* tells each step.
 
     Raises VstreamError if that fails. The caller takes down what was started.
     """
-    stated = scenario.lab.versions
+    topology, text, stated = scenario.topology, scenario.topology_text, scenario.lab.versions
     templates = None if scenario.lab.templates is None else Path(scenario.lab.templates)
 
     report("starting servers")
@@ -100,7 +94,6 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
         on_progress=lambda step: report(f"waiting for {step.stage.value}"),
         timeout=_READY_TIMEOUT,
     )
-    text = scenario.topology_text
     edit = TopologyEdit(file=scenario.topology_file, text=text, original=text, topology=topology)
     environment = _build_environment(name, edit, templates)
     report("applying the topology")

@@ -21,7 +21,6 @@ from vstream.lab.status import read_lab_status
 from vstream.plan.plan import RegionLoss
 from vstream.runner.environment import ChangedRegion
 from vstream.scenario.model import Scenario
-from vstream.topology.model import Topology
 
 SAMPLE = TypeAdapter(Sample)
 _PANIC = re.compile(r"panic:|fatal error:|\[FTL\]|DATA RACE|SIGSEGV")
@@ -47,9 +46,7 @@ def begin_capture(directory: Path, scenario: Scenario) -> Capture:
 class ManifestWriter:
     """Keeps the manifest of *capture* as the run proceeds; `write` alone writes it."""
 
-    def __init__(
-        self, capture: Capture, scenario: Scenario, topology: Topology, *, wall: int, started: datetime
-    ) -> None:
+    def __init__(self, capture: Capture, scenario: Scenario, *, wall: int, started: datetime) -> None:
         self._capture = capture
         self._manifest = Manifest(
             format=FORMAT,
@@ -59,8 +56,8 @@ class ManifestWriter:
             started=started.isoformat(timespec="milliseconds"),
             wall=wall,
             backend=scenario.lab.links,
-            regions=tuple(region.name for region in topology.regions),
-            models={stream.name: stream.consistency.value for stream in topology.streams},
+            regions=tuple(region.name for region in scenario.topology.regions),
+            models={stream.name: stream.consistency.value for stream in scenario.topology.streams},
             machine={
                 "cpus": os.cpu_count() or 0,
                 "load": round(os.getloadavg()[0], 2),

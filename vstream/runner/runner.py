@@ -37,7 +37,7 @@ from vstream.lab.status import list_lab_names
 from vstream.runner import manifest
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
-from vstream.runner.environment import Environment, change_region_in_lab, prepare_lab, repair_meta, resync, topology_of
+from vstream.runner.environment import Environment, change_region_in_lab, prepare_lab, repair_meta, resync
 from vstream.runner.events import (
     Activity,
     Event,
@@ -61,7 +61,6 @@ from vstream.runner.workers import (
 )
 from vstream.runner.workload.spec import SAMPLER, WORKER
 from vstream.scenario import model
-from vstream.topology.model import Topology
 
 Watcher = Callable[[Event], None]
 Interval = tuple[int, int]
@@ -98,7 +97,6 @@ async def capture_scenario(
     goes wrong later makes the capture incomplete, and its manifest says why. The same
     if it is cancelled: then it heals and takes everything down first. *keep_lab* leaves the lab running.
     """
-    topology = topology_of(scenario)
     if lab_name in list_lab_names():
         raise VstreamError(
             f"lab `{lab_name}` already exists", hint="a scenario needs a lab of its own: choose another name"
@@ -110,7 +108,7 @@ async def capture_scenario(
         progress.record_event(event)
         on_event(event)
 
-    recording = _Recording(scenario, topology, capture, watch)
+    recording = _Recording(scenario, capture, watch)
     started = AsyncExitStack()
     if not keep_lab:
         # The last of all, and always: a disk without room for the capture must not leave servers behind.
@@ -140,7 +138,7 @@ async def _run_and_capture(
     recording.manifest.write()
     has_begun = False
     try:
-        environment = await prepare_lab(recording.scenario, recording.topology, lab_name, recording.report_activity)
+        environment = await prepare_lab(recording.scenario, lab_name, recording.report_activity)
         recording.report_activity("connecting clients")
         connections = await _connect_regions(recording, environment, started)
         sampler = await _start_sampler(recording, environment, started)
@@ -202,15 +200,12 @@ async def _start_clients(recording: _Recording, environment: Environment, starte
 class _Recording:
     """What a run has from its start to its end, whatever happens: its clock, what is written down, and who is told."""
 
-    def __init__(self, scenario: model.Scenario, topology: Topology, capture: Capture, on_event: Watcher) -> None:
+    def __init__(self, scenario: model.Scenario, capture: Capture, on_event: Watcher) -> None:
         self.scenario = scenario
-        self.topology = topology
         self.capture = capture
         self.on_event = on_event
         self.started_at = time.monotonic_ns()
-        self.manifest = manifest.ManifestWriter(
-            capture, scenario, topology, wall=time.time_ns(), started=datetime.now(UTC)
-        )
+        self.manifest = manifest.ManifestWriter(capture, scenario, wall=time.time_ns(), started=datetime.now(UTC))
         self._windows = RecordWriter(capture.windows_file, Window)
         self._try_files: dict[str, RecordWriter[OperationRecord]] = {}
         self._last_activity = ""

@@ -50,6 +50,7 @@ def resolve(
         seed=document.seed,
         topology_file=source.file if is_inline else join_path(directory, str(document.topology)),
         topology_text=topology_text,
+        topology=topology,
         lab=model.LabSpec(
             versions=document.lab.versions,
             links=document.lab.links or ("proxy" if len(topology.regions) > 1 else "none"),

@@ -14,6 +14,7 @@ from typing import Final
 from vstream.diagnostics import Span
 from vstream.scenario.faults import FaultSpec
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD
+from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
 
@@ -281,7 +282,7 @@ class LabSpec:
 
 @value_class
 class Scenario:
-    """The whole scenario. The topology is kept as the text of its file, which is loaded like any other."""
+    """The whole scenario."""
 
     name: str
     description: str
@@ -289,6 +290,8 @@ class Scenario:
     topology_file: str
     """Its file name in errors: a path, or that of the scenario if it is written inside."""
     topology_text: str
+    """As it is written; a change of a region is one of this text."""
+    topology: Topology
     lab: LabSpec
     workload: Workload
     steps: tuple[Step, ...]

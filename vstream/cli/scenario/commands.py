@@ -57,8 +57,8 @@ def run_scenario(
 
     Examples: `vstream scenario run walkthrough`, `vstream scenario run split.yaml --server-version 2.12.8 --seed 7`
     """
-    loaded = find.read_scenario(scenario)
-    chosen, regions = loaded.require(), [region.name for region in loaded.require_topology().regions]
+    chosen = find.read_scenario(scenario).require()
+    regions = [region.name for region in chosen.topology.regions]
     if seed is not None:
         chosen = replace(chosen, seed=seed)
     if server_version is not None:
