@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -113,10 +114,15 @@ async def test_a_capture_is_never_written_over(state: Path, tmp_path: Path) -> N
 
 
 async def test_a_lab_that_cannot_start_leaves_nothing_but_the_reason(state: Path, tmp_path: Path) -> None:
-    broken = TOPOLOGY.replace("write: {max_age: 1h}", "write: {max_age: 1h}\n    replicas: 3")
+    (tmp_path / "server.conf.j2").write_text("broken: {\n")
+    rehearsal = scenario(("load", Wait(nanoseconds=NS)))
+    rehearsal = replace(rehearsal, lab=replace(rehearsal.lab, templates=str(tmp_path)))
     with pytest.raises(VstreamError):
-        await run_scenario(scenario(("load", Wait(nanoseconds=NS)), topology=broken), tmp_path / "capture")
-    assert list_lab_names() == ()
+        await run_scenario(rehearsal, tmp_path / "capture")
+    manifest = Capture(tmp_path / "capture").manifest()
+    assert not manifest.is_complete
+    assert manifest.stopped_by
+    assert (processes_in(state), list_lab_names()) == ([], ())
 
 
 FILE = """\

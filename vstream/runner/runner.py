@@ -8,7 +8,7 @@ However it ends, what was begun by then is ended in this order, which no cancell
 
     clients → sampler → connections → open faults healed → windows, logs and manifest written → lab down
 
-Each is noted in one stack when it begins, in the opposite order.
+Each is a context of `_run_and_capture`: what is begun last ends first.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -108,19 +109,8 @@ async def capture_scenario(
         progress.record_event(event)
         on_event(event)
 
-    recording = _Recording(scenario, capture, watch)
-    started = AsyncExitStack()
-    if not keep_lab:
-        # The last of all, and always: a disk without room for the capture must not leave servers behind.
-        started.push_async_callback(lab.down, lab_name, purge=True)
-    started.callback(recording.finish, lab_name)
-    faults = FaultInjector(lab_name, capture, recording.now, watch)
-    started.push_async_callback(faults.close, within=_HEAL_TIMEOUT if keep_lab else _GIVE_UP_TIMEOUT)
     try:
-        try:
-            await _run_and_capture(recording, lab_name, faults, started)
-        finally:
-            await finish_despite_cancellation(started.aclose())
+        await _run_and_capture(_Recording(scenario, capture, watch), lab_name, keep_lab=keep_lab)
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
@@ -131,70 +121,91 @@ async def capture_scenario(
     return capture
 
 
-async def _run_and_capture(
-    recording: _Recording, lab_name: str, faults: FaultInjector, started: AsyncExitStack
-) -> None:
-    """From the start of the lab to the last stream read. What is left running is ended by *started*."""
-    recording.manifest.write()
-    has_begun = False
-    try:
-        environment = await prepare_lab(recording.scenario, lab_name, recording.report_activity)
-        recording.report_activity("connecting clients")
-        connections = await _connect_regions(recording, environment, started)
-        sampler = await _start_sampler(recording, environment, started)
-        workers = await _start_clients(recording, environment, started)
-        run = _ScenarioRun(recording, environment, connections, sampler, workers, faults)
-        await run.begin_load()
-        has_begun = True
-        await run.take_steps()
-        await run.settle_and_read_back()
-    except VstreamError as error:
-        recording.manifest.mark_stopped(error.message)
-        if not has_begun:
+async def _run_and_capture(recording: _Recording, lab_name: str, *, keep_lab: bool) -> None:
+    """From the start of the lab to the last stream read. What is begun last ends first, and nothing interrupts that."""
+    faults = FaultInjector(lab_name, recording.capture, recording.now, recording.on_event)
+    heal_within = _HEAL_TIMEOUT if keep_lab else _GIVE_UP_TIMEOUT
+    async with (
+        # The last of all, and always: a disk without room for the capture must not leave servers behind.
+        nullcontext() if keep_lab else _end_with(partial(lab.down, lab_name, purge=True)),
+        _end_with(partial(recording.finish, lab_name)),
+        _end_with(partial(faults.close, within=heal_within)),
+    ):
+        recording.manifest.write()
+        has_begun = False
+        try:
+            environment = await prepare_lab(recording.scenario, lab_name, recording.report_activity)
+            recording.report_activity("connecting clients")
+            async with (
+                _connect_regions(recording, environment) as connections,
+                _start_sampler(recording, environment) as sampler,
+                _start_clients(recording, environment) as workers,
+            ):
+                run = _ScenarioRun(recording, environment, connections, sampler, workers, faults)
+                await run.begin_load()
+                has_begun = True
+                await run.take_steps()
+                await run.settle_and_read_back()
+        except VstreamError as error:
+            recording.manifest.mark_stopped(error.message)
+            if not has_begun:
+                raise
+        except asyncio.CancelledError:
+            recording.manifest.mark_stopped("interrupted")
             raise
-    except asyncio.CancelledError:
-        recording.manifest.mark_stopped("interrupted")
-        raise
 
 
+@asynccontextmanager
+async def _end_with(end: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Whatever becomes of the block, *end* is done after it."""
+    try:
+        yield
+    finally:
+        await finish_despite_cancellation(end())
+
+
+@asynccontextmanager
 async def _connect_regions(
-    recording: _Recording, environment: Environment, started: AsyncExitStack
-) -> Mapping[str, ReconnectingConnection]:
+    recording: _Recording, environment: Environment
+) -> AsyncIterator[Mapping[str, ReconnectingConnection]]:
     """The runner's own connections; where `try` steps will fetch, there is a consumer."""
-    connections = {}
-    for region in environment.topology.regions:
-        connections[region.name] = await open_reconnecting(
-            environment.endpoints[region.name],
-            region.name,
-            name=f"{region.name}/runner",
-            accepts_server=OwnServers(environment.logs).includes,
-            within=_CONNECT_TIMEOUT,
-        )
-        started.push_async_callback(connections[region.name].close)
-    scenario = recording.scenario
-    for tried in list_tried_streams(scenario, environment, 0, list_regions_of_tries(scenario)):
-        await OperationChecks(tried, connections[tried.region], recording.now).create_fetch_consumer()
-    return connections
+    connections: dict[str, ReconnectingConnection] = {}
+    async with AsyncExitStack() as opened:
+        for region in environment.topology.regions:
+            connections[region.name] = await open_reconnecting(
+                environment.endpoints[region.name],
+                region.name,
+                name=f"{region.name}/runner",
+                accepts_server=OwnServers(environment.logs).includes,
+                within=_CONNECT_TIMEOUT,
+            )
+            await opened.enter_async_context(_end_with(connections[region.name].close))
+        regions = list_regions_of_tries(recording.scenario)
+        for tried in list_tried_streams(recording.scenario, environment, 0, regions):
+            await OperationChecks(tried, connections[tried.region], recording.now).create_fetch_consumer()
+        yield connections
 
 
-async def _start_sampler(recording: _Recording, environment: Environment, started: AsyncExitStack) -> WorkerProcess:
+@asynccontextmanager
+async def _start_sampler(recording: _Recording, environment: Environment) -> AsyncIterator[WorkerProcess]:
     spec = specify_sampler(environment, recording.capture.path, recording.started_at)
     sampler = recording.make_process("sampler", "vstream.runner.workload.sampler", SAMPLER, spec)
-    started.push_async_callback(sampler.end_now)
-    await sampler.start(recording.report_sample)
-    return sampler
+    async with _end_with(sampler.end_now):
+        await sampler.start(recording.report_sample)
+        yield sampler
 
 
-async def _start_clients(recording: _Recording, environment: Environment, started: AsyncExitStack) -> Workers:
+@asynccontextmanager
+async def _start_clients(recording: _Recording, environment: Environment) -> AsyncIterator[Workers]:
     """Start the clients of all regions; they wait for the load."""
     specs = specify_workers(recording.scenario, environment, recording.capture.path, recording.started_at)
     workers = Workers(
         tuple(recording.make_process(spec.region, "vstream.runner.workload.worker", WORKER, spec) for spec in specs),
         lambda region, progress: recording.on_event(WorkerProgress(region=region, progress=progress)),
     )
-    started.push_async_callback(workers.end_now)
-    await workers.start(within=_READY_TIMEOUT)
-    return workers
+    async with _end_with(workers.end_now):
+        await workers.start(within=_READY_TIMEOUT)
+        yield workers
 
 
 class _Recording:
@@ -245,12 +256,12 @@ class _Recording:
             self._try_files[region].write(operation)
         self._try_files[region].flush()
 
-    def finish(self, lab_name: str) -> None:
+    async def finish(self, lab_name: str) -> None:
         """Write what there is."""
         self._windows.close()
         for file in self._try_files.values():
             file.close()
-        self.manifest.collect_server_logs(lab_name)
+        await asyncio.to_thread(self.manifest.collect_server_logs, lab_name)  # they may be long
         self.manifest.record_line_counts()
         self.manifest.write()
 
