@@ -125,6 +125,11 @@ class StalePlanError(PlanError):
 class UnknownNameError(VstreamError):
     """A command names something that does not exist, or not there: invalid usage. Nothing was done."""
 
+    @classmethod
+    def of_region(cls, name: str, regions: Iterable[str], explanation: str = "") -> UnknownNameError:
+        """There is no region *name*; *explanation*, perhaps of what it is, goes on after the *regions* that there are."""
+        return cls(f"there is no region `{name}`", hint=f"regions: {', '.join(regions)}{explanation}")
+
 
 class RefusedError(VstreamError):
     """The command would do more than was asked for. Nothing was done."""

@@ -106,9 +106,7 @@ def find_link(target: TargetServers, near: str, far: str) -> tuple[Pair, Pair]:
 
 def _require_region(target: TargetServers, name: str) -> None:
     if name not in target.regions:
-        raise UnknownNameError(
-            f"there is no region `{name}`", hint=f"regions: {', '.join(target.regions)}{_explain(target, name)}"
-        )
+        raise UnknownNameError.of_region(name, target.regions, _explain(target, name))
 
 
 def _explain(target: TargetServers, name: str) -> str:

@@ -111,7 +111,7 @@ def require_region(topology: Topology, name: str) -> Region:
     """The region called *name*, lost or not. Raises UnknownNameError."""
     regions = {region.name: region for region in (*topology.regions, *(lost.region for lost in topology.lost))}
     if name not in regions:
-        raise UnknownNameError(f"there is no region `{name}`", hint=f"there are {', '.join(regions)}")
+        raise UnknownNameError.of_region(name, regions)
     return regions[name]
 
 
