@@ -16,6 +16,7 @@ from tests.support.lab_bundle import topology
 from vstream.errors import LabError
 from vstream.lab import conf, ports, processes, server_records, state
 from vstream.lab.binaries import Program
+from vstream.lab.server import NatsServer
 from vstream.lab.server_records import ServerRecord
 from vstream.lab.state import LabDirectory, LabRecord, lab_directory, list_lab_directories
 from vstream.topology.bundle import Artifact
@@ -238,3 +239,17 @@ def test_what_a_server_runs_with_is_another_only_if_more_than_whom_it_dials_diff
 def test_a_bundle_cannot_write_beside_its_directory(directory: LabDirectory, path: str) -> None:
     with pytest.raises(LabError, match="outside of its directory"):
         conf.replace_files(directory.conf, [Artifact(path=path, text="x")])
+
+
+def test_copied_logs_say_which_lines_are_of_a_panic(directory: LabDirectory, tmp_path: Path) -> None:
+    server = NatsServer(directory, "r0-0")
+    server.log_file.parent.mkdir(parents=True)
+    server.log_file.write_text("[INF] Starting\n[FTL] no quorum\n")
+    server.err_file.write_text("panic: nil\n" * 30)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    panics = server.copy_logs(copies)
+    assert (panics[:2], len(panics)) == (("[FTL] no quorum", "panic: nil"), 20)
+    assert (copies / "r0-0.log").read_text() == server.log_file.read_text()
+    server.err_file.write_text("")
+    assert server.copy_logs(copies) == ("[FTL] no quorum",)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shutil
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +33,9 @@ _MAX_QUOTED_LINES = 5
 _BLOCK_BYTES = 65536
 _LINE_BYTES = 512
 """Bytes; most log lines are shorter."""
+_PANIC = re.compile(r"panic:|fatal error:|\[FTL\]|DATA RACE|SIGSEGV")
+_MAX_PANIC_LINES = 20
+_MAX_PANIC_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +160,23 @@ class NatsServer:
         window = max(_BLOCK_BYTES, count * _LINE_BYTES)
         lines = [line for path in written for line in _read_lines_from(path, max(0, _get_size(path) - window))[-count:]]
         return tuple(lines[-count:]) if count > 0 else ()
+
+    def copy_logs(self, directory: Path) -> tuple[str, ...]:
+        """Copy its log and its other output into *directory*. Returns the first lines of a panic or a fatal error."""
+        panics: list[str] = []
+        for path in (self.log_file, self.err_file):
+            if _get_size(path):
+                copy = directory / path.name
+                shutil.copyfile(path, copy)
+                panics += _list_panics(copy)
+        return tuple(panics[:_MAX_PANIC_LINES])
+
+
+def _list_panics(log: Path) -> Iterator[str]:
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if _PANIC.search(line):
+                yield line.strip()[:_MAX_PANIC_LENGTH]
 
 
 async def find_config_problem(binary: Path, config: Path) -> str | None:

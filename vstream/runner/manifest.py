@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import re
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -17,15 +15,14 @@ from vstream import __version__
 from vstream.capture.records import CapturedServer, CapturedStream, GivenUpStream, Manifest, Sample
 from vstream.capture.store import FORMAT, Capture
 from vstream.errors import VstreamError
+from vstream.lab.server import NatsServer
+from vstream.lab.state import lab_directory
 from vstream.lab.status import read_lab_status
 from vstream.plan.plan import RegionLoss
 from vstream.runner.environment import ChangedRegion
 from vstream.scenario.model import Scenario
 
 SAMPLE = TypeAdapter(Sample)
-_PANIC = re.compile(r"panic:|fatal error:|\[FTL\]|DATA RACE|SIGSEGV")
-_MAX_PANIC_LINES = 20
-"""Log lines stored per server."""
 
 
 def begin_capture(directory: Path, scenario: Scenario) -> Capture:
@@ -103,7 +100,7 @@ class ManifestWriter:
         """Count the lines of all files at the end: a file that holds less later is known to be damaged."""
         self._manifest = replace(self._manifest, lines=self._capture.count_lines())
 
-    def collect_server_logs(self, lab_name: str) -> None:
+    def keep_servers(self, lab_name: str) -> None:
         """Copy the lab's logs, and record its servers and their panics. A lab that never started has none."""
         try:
             status = read_lab_status(lab_name)
@@ -112,20 +109,14 @@ class ManifestWriter:
         self._capture.logs.mkdir(parents=True, exist_ok=True)
         servers = []
         for server in status.servers:
-            panics: list[str] = []
-            for kind in ("log", "err"):
-                source = status.directory / "log" / f"{server.name}.{kind}"
-                if source.is_file() and source.stat().st_size:
-                    copy = self._capture.logs / source.name
-                    shutil.copyfile(source, copy)
-                    panics.extend(_list_panics(copy))
+            panics = NatsServer(lab_directory(lab_name), server.name).copy_logs(self._capture.logs)
             servers.append(
                 CapturedServer(
                     name=server.name,
                     region=server.region,
                     cluster=server.address.cluster_name,
                     version=server.version,
-                    panics=tuple(panics[:_MAX_PANIC_LINES]),
+                    panics=panics,
                 )
             )
         self._manifest = replace(self._manifest, servers=tuple(servers))
@@ -137,10 +128,3 @@ def describe_given_up(loss: RegionLoss, at: int) -> GivenUpStream:
     if loss.is_origin:
         positions = dict.fromkeys((loss.stream, *positions), max(positions.values(), default=0))
     return GivenUpStream(stream=loss.stream, at=at, readers=positions)
-
-
-def _list_panics(log: Path) -> Iterator[str]:
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if _PANIC.search(line):
-                yield line.strip()[:500]

@@ -261,7 +261,7 @@ class _Recording:
         self._windows.close()
         for file in self._try_files.values():
             file.close()
-        await asyncio.to_thread(self.manifest.collect_server_logs, lab_name)  # they may be long
+        await asyncio.to_thread(self.manifest.keep_servers, lab_name)  # logs may be long
         self.manifest.record_line_counts()
         self.manifest.write()
 
