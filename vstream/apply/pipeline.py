@@ -10,7 +10,7 @@ from vstream.apply.execute import WITHOUT_WATCH, ApplyResult, ApplyWatch, execut
 from vstream.apply.mappings import choose_mapping_admin
 from vstream.apply.port import LEFT_TO_OTHERS, Administration
 from vstream.apply.shipping import ShippingOptions
-from vstream.errors import RefusedError
+from vstream.errors import RefusedError, VstreamError
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab.remove_servers import LabServerAdmin
@@ -44,7 +44,7 @@ class ApplyEnd(Enum):
     UNANSWERED = "unanswered"
     """Nothing is known to differ, but nobody answered for a stream."""
     FAILED = "failed"
-    """A request failed, and nobody has planned again."""
+    """A request failed, perhaps one of planning again: what is left is not known."""
 
 
 @value_class
@@ -54,7 +54,7 @@ class AppliedPlan:
     planned: ServerPlan
     result: ApplyResult
     left: Plan | None
-    """What is left to change; None where apply was stopped, so that nobody has planned again."""
+    """What is left to change; None where apply was stopped, or planning again failed."""
 
     @property
     def outcome(self) -> ApplyEnd:
@@ -81,7 +81,7 @@ async def apply_and_replan(
     watch: ApplyWatch = WITHOUT_WATCH,
 ) -> AppliedPlan:
     """
-    Carry out *planned*, then plan again: what is left is what counts.
+    Carry out *planned*, then plan again: what is left is what counts. Where that fails, the result says so.
 
     Raises RefusedError, with nothing changed, if the plan needs an option that is not *allowed*.
     """
@@ -104,10 +104,14 @@ async def apply_and_replan(
         result = await execute_plan(planned.plan, administration, watch=watch)
     if result.gate_timeouts or result.failure is not None:
         return AppliedPlan(planned=planned, result=result, left=None)
-    if result.retired and lab_name is not None:  # there are fewer servers now
-        request = replace(request, endpoints=list_endpoints(lab_name), leaving=())
-    # What was adopted is vstream's own by now.
-    left = await make_plan(replace(request, adopt=frozenset()))
+    try:
+        if result.retired and lab_name is not None:  # there are fewer servers now
+            request = replace(request, endpoints=list_endpoints(lab_name), leaving=())
+        # What was adopted is vstream's own by now.
+        left = await make_plan(replace(request, adopt=frozenset()))
+    except VstreamError as failure:
+        # What was done is known all the same.
+        return AppliedPlan(planned=planned, result=replace(result, failure=failure), left=None)
     return AppliedPlan(planned=planned, result=result, left=left)
 
 

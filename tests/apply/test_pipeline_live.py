@@ -1,0 +1,49 @@
+"""What the pipeline says of servers that end while it applies."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.labs import ignore_progress
+from tests.support.topologies import begin_topology
+from vstream.apply.execute import ApplyWatch
+from vstream.apply.pipeline import AppliedPlan, ApplyEnd, apply_and_replan
+from vstream.apply.shipping import ShippingOptions
+from vstream.errors import NotReachableError
+from vstream.lab import lab
+from vstream.lab.server import NatsServer
+from vstream.lab.state import lab_directory
+from vstream.lint.parse_topology import parse_topology
+from vstream.plan.plan import Change, Update
+from vstream.servers.bundles import render_lab
+from vstream.servers.find_servers import find_and_trust_servers
+from vstream.servers.server_plan import make_server_plan
+
+pytestmark = pytest.mark.lab
+
+
+async def apply(max_age: str, watch: ApplyWatch) -> AppliedPlan:
+    streams = f"streams:\n  foo: {{subjects: [foo.>], write: {{max_age: {max_age}}}}}\n"
+    topology = parse_topology((begin_topology("alone", "2.12", west=1) + streams).encode(), "t.yaml").require()
+    render = partial(render_lab, "alone", topology, None)
+    await lab.up("alone", topology, render, on_progress=ignore_progress)
+    planned = await make_server_plan(topology, find_and_trust_servers(topology, "alone"), None)
+    return await apply_and_replan(planned, ShippingOptions(), allowed=(), watch=watch)
+
+
+async def test_what_was_done_is_known_where_planning_again_fails(state: Path) -> None:
+    def kill(_change: Change) -> None:
+        NatsServer(lab_directory("alone"), "west-1").signal(signal.SIGKILL)
+
+    try:
+        assert (await apply("1h", ApplyWatch())).is_done
+        applied = await apply("2h", ApplyWatch(on_done=kill))
+    finally:
+        await lab.down("alone", purge=True)
+    assert [type(change) for change in applied.result.done] == [Update]
+    assert isinstance(applied.result.failure, NotReachableError)
+    assert (applied.outcome, applied.is_done, applied.left) == (ApplyEnd.FAILED, False, None)
