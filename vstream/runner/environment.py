@@ -33,17 +33,17 @@ from vstream.servers.server_plan import make_server_plan
 from vstream.servers.target_servers import load_and_trust_lab_of
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
-from vstream.topology.model import Endpoint, Topology, VirtualStream
+from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class
 
-_READY_TIMEOUT = 90.0
+_LAB_TIMEOUT = 90.0
 """Seconds until the lab of a scenario must be ready: others may run beside it."""
 _RESYNC_TIMEOUT = 240.0
 """Seconds. A stream of one replica cannot be stepped down: it asks again when it does so by itself."""
 _PROBE_TIMEOUT = 20.0
 _PAUSE_SECONDS = 1.0
-_READY_WITHIN = 90.0
-"""Seconds until a probe must have passed. After a start, sourcing takes a second or two."""
+_WORKING_TIMEOUT = 90.0
+"""Seconds until a probe must have passed, or a meta group can be repaired. After a start, sourcing takes a second or two."""
 
 
 @value_class
@@ -65,14 +65,11 @@ class Environment:
 
     def write_stream_name(self, virtual: str, region: str) -> str:
         """The physical stream that stores what is published on *virtual* in *region*."""
-        return physical.write_stream_in(self._stream(virtual), region)
+        return physical.write_stream_in(self.topology.stream(virtual), region)
 
     def read_stream_name(self, virtual: str, region: str) -> str:
         """The physical stream that answers reads of *virtual* in *region*."""
-        return physical.read_stream_in(self._stream(virtual), region)
-
-    def _stream(self, virtual: str) -> VirtualStream:
-        return self.topology.stream(virtual)
+        return physical.read_stream_in(self.topology.stream(virtual), region)
 
 
 async def prepare_lab(scenario: Scenario, name: str, report: Callable[[str], None]) -> Environment:
@@ -83,7 +80,6 @@ async def prepare_lab(scenario: Scenario, name: str, report: Callable[[str], Non
     """
     topology, text, stated = scenario.topology, scenario.topology_text, scenario.lab.versions
     templates = None if scenario.lab.templates is None else Path(scenario.lab.templates)
-
     report("starting servers")
     binaries = await asyncio.to_thread(find_or_fetch_binaries, topology, stated) if stated else {}
     await lab.up(
@@ -92,7 +88,7 @@ async def prepare_lab(scenario: Scenario, name: str, report: Callable[[str], Non
         partial(render_lab, name, topology, templates),
         LabSetup(binaries=binaries, links=_choose_backend(scenario.lab.links)),
         on_progress=lambda step: report(f"waiting for {step.stage.value}"),
-        timeout=_READY_TIMEOUT,
+        timeout=_LAB_TIMEOUT,
     )
     edit = TopologyEdit(file=scenario.topology_file, text=text, original=text, topology=topology)
     environment = _build_environment(name, edit, templates)
@@ -185,7 +181,7 @@ async def change_region_in_lab(environment: Environment, action: ChangeRegion) -
 async def repair_meta(environment: Environment) -> None:
     """Do what `vstream repair meta` does with `--yes`, once it can. Raises VstreamError."""
     topology = environment.topology
-    deadline = time.monotonic() + _READY_WITHIN
+    deadline = time.monotonic() + _WORKING_TIMEOUT
     while True:
         groups = await rescue_groups(topology, find_and_trust_servers(topology, environment.lab), is_approved=True)
         if choose_rescuable_groups(groups):
@@ -206,7 +202,7 @@ async def resync(environment: Environment) -> None:
 
 
 async def _wait_until_probe_passes(environment: Environment) -> None:
-    deadline = time.monotonic() + _READY_WITHIN
+    deadline = time.monotonic() + _WORKING_TIMEOUT
     while True:
         async with connect_all(environment.topology, environment.endpoints) as connections:
             report = await run_probe(environment.topology, connections, ProbeOptions(timeout=_PROBE_TIMEOUT))

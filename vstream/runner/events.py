@@ -7,6 +7,7 @@ Times of events are nanoseconds since the capture's start.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
@@ -99,6 +100,8 @@ class Sampled:
 
 
 Event = Activity | WorkloadBegan | StepBegan | StepEnded | FaultSeen | WorkerProgress | Sampled
+Watcher = Callable[[Event], None]
+"""Who is told of each event."""
 
 
 def describe_action(action: Action) -> str:

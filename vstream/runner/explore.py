@@ -86,7 +86,7 @@ def summarize_verdict(verdict: Verdict) -> RunOutcome:
     )
 
 
-class Watcher(Protocol):
+class ExplorationWatcher(Protocol):
     """Is told what happens."""
 
     def on_begin(self, number: int, seed: int, steps: str) -> None:
@@ -136,7 +136,7 @@ class Exploration:
     run: Run
     out: Path
     bounds: SearchLimits
-    watcher: Watcher
+    watcher: ExplorationWatcher
     is_kept: bool = False
     """Whether the captures of runs that passed are kept."""
     runs: list[ExploredRun] = field(default_factory=list, init=False)
@@ -194,7 +194,7 @@ class _Trial:
     data: ScenarioData
     directory: Path
     run: Run
-    watcher: Watcher
+    watcher: ExplorationWatcher
     tries: int = 0
 
     async def explore(self, shrinking_runs: int, *, is_kept: bool) -> ExploredRun:

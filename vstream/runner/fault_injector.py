@@ -10,7 +10,7 @@ from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults
 from vstream.chaos.inject import InjectionRequest, InjectionResult, heal, inject
 from vstream.errors import LabError, UnsupportedError, VstreamError
-from vstream.runner.events import Event, FaultSeen, FaultState
+from vstream.runner.events import FaultSeen, FaultState, Watcher
 from vstream.scenario.model import Inject
 from vstream.servers.target_servers import load_and_trust_lab, load_and_trust_lab_of
 from vstream.topology.model import Topology
@@ -22,8 +22,8 @@ _RESTART_TIMEOUT = 180.0
 
 
 @value_class
-class _OpenFault:
-    """A fault that is to be healed: its record so far, and its name in the lab's journal."""
+class _RecordedFault:
+    """A fault that is to be healed: what is recorded of it so far, and its name in the lab's journal."""
 
     record: FaultRecord
     entry: str
@@ -32,14 +32,12 @@ class _OpenFault:
 class FaultInjector:
     """All faults of one run, in lab *lab_name*. The scenario asks for them, so none is refused for taking too much."""
 
-    def __init__(
-        self, lab_name: str, capture: Capture, now: Callable[[], int], on_event: Callable[[Event], None]
-    ) -> None:
+    def __init__(self, lab_name: str, capture: Capture, now: Callable[[], int], on_event: Watcher) -> None:
         self._lab = lab_name
         self._lines = RecordWriter(capture.faults_file, FaultRecord)
         self._now = now
         self._on_event = on_event
-        self._open: dict[str, _OpenFault] = {}
+        self._open: dict[str, _RecordedFault] = {}
 
     async def inject(self, step: Inject, topology: Topology) -> int:
         """
@@ -89,7 +87,7 @@ class FaultInjector:
             healed = self._now() if injected.restarted else None
             self._record_end(replace(record, healed=healed), FaultState.HEALED)
         else:
-            self._open[step.id] = _OpenFault(record=record, entry=injected.entry.id)
+            self._open[step.id] = _RecordedFault(record=record, entry=injected.entry.id)
         return record.injected
 
     def is_open(self, step: Inject) -> bool:

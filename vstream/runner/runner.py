@@ -46,6 +46,7 @@ from vstream.runner.events import (
     Sampled,
     StepBegan,
     StepEnded,
+    Watcher,
     WorkerProgress,
     WorkloadBegan,
     describe_action,
@@ -63,7 +64,6 @@ from vstream.runner.workers import (
 from vstream.runner.workload.spec import SAMPLER, WORKER
 from vstream.scenario import model
 
-Watcher = Callable[[Event], None]
 Interval = tuple[int, int]
 """From when to when, in nanoseconds since the capture's start."""
 
@@ -72,7 +72,8 @@ _START_DELAY_NS = 200_000_000
 """Nanoseconds from the start signal until the first message is due."""
 _REST_BEFORE_FAULT_NS = 300_000_000
 _CONNECT_TIMEOUT = 20.0
-_READY_TIMEOUT = 60.0
+_CLIENTS_TIMEOUT = 60.0
+"""Seconds until all clients are connected and have their consumers."""
 _DRAIN_TIMEOUT = 60.0
 _FINISH_TIMEOUT = 30.0
 _CONVERGENCE_TIMEOUT = 240.0
@@ -204,7 +205,7 @@ async def _start_clients(recording: _Recording, environment: Environment) -> Asy
         lambda region, progress: recording.on_event(WorkerProgress(region=region, progress=progress)),
     )
     async with _end_with(workers.end_now):
-        await workers.start(within=_READY_TIMEOUT)
+        await workers.start(within=_CLIENTS_TIMEOUT)
         yield workers
 
 

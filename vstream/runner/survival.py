@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
 from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
 from vstream.lint import parse_scenario
-from vstream.runner.events import Event
+from vstream.runner.events import Watcher
 from vstream.runner.runner import capture_scenario
 from vstream.scenario.generate import to_yaml
 from vstream.scenario.model import Measure
@@ -74,7 +74,7 @@ class RehearsalRequest:
     """The nats-server of all servers."""
 
 
-async def rehearse(request: RehearsalRequest, on_event: Callable[[Event], None]) -> SurvivalRehearsal:
+async def rehearse(request: RehearsalRequest, on_event: Watcher) -> SurvivalRehearsal:
     """Run every scenario in a lab of its own, one after the other. Raises VstreamError where one cannot begin."""
     verdicts: list[tuple[SurvivalScenario, Verdict]] = []
     captures = []
