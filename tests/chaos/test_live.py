@@ -17,7 +17,6 @@ from tests.support.command import require_success, vstream
 from tests.support.labs import eventually, give_pid_away, pids, states
 from vstream.chaos import journal
 from vstream.chaos.faults.restart import Restart
-from vstream.chaos.journal import Journal
 from vstream.jetstream.connection import connect
 from vstream.lab import server_records
 from vstream.lab.server import NatsServer
@@ -179,7 +178,7 @@ def test_wrong_names_are_answered_with_the_right_ones(file: Path) -> None:
 async def test_a_restart_that_was_cut_off_is_finished(file: Path, is_lame_duck: bool) -> None:
     """Killed while the server still runs: it must not be taken for one that is well, nor waited for in vain."""
     directory, before = lab_directory(LAB), pids(LAB)
-    book = journal.read_journal(directory) or Journal()
+    book = journal.read_journal(directory)
     journal.write_journal(directory, book.add("rolling-restart: west-1", Restart(servers=("west-1",)))[0])
     async with connect(list_endpoints(LAB)["west"], "west"):
         if is_lame_duck:

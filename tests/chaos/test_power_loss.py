@@ -125,7 +125,6 @@ def test_a_fault_that_is_over_leaves_no_copies(tmp_path: Path) -> None:
     put(where.directory.faults / "f1" / "r0-0", old="old")
     journal.write_journal(where.directory, Journal().add("power-loss r0 --lose 5s", FAULT)[0])
     book = journal.read_journal(where.directory)
-    assert book is not None
     assert book.faults[0].fault == FAULT
     assert inject.close_finished_faults(where).faults == ()
     assert os.listdir(where.directory.faults) == []  # noqa: PTH208

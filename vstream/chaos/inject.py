@@ -166,7 +166,7 @@ async def heal(
     """
     began = time.monotonic()
     async with target.directory.lock(patience=timeout):
-        journal = read_journal(target.directory) or Journal()
+        journal = read_journal(target.directory)
         if not skips_healed:
             _require_known(ids, journal)
         chosen = tuple(fault for fault in journal.faults if ids is None or fault.id in ids)
@@ -182,7 +182,7 @@ async def heal(
     is_up = any(target.may_answer(server) for server in target.servers)
     await wait_until_healthy(target, timeout=timeout, spawned=spawned, on_progress=on_progress, without=unhealthy)
     async with target.directory.lock(patience=timeout):
-        journal = read_journal(target.directory) or journal
+        journal = read_journal(target.directory)
         for entry in chosen:
             journal = _remove_fault(target, journal, entry)
         write_journal(target.directory, journal)
@@ -255,7 +255,7 @@ async def _restart_server(request: InjectionRequest, server: str, injection: Rol
 
 def close_finished_faults(target: TargetServers) -> Journal:
     """Delete what faults that are over have kept; returns the journal without them, to be written. Needs the lab's lock held."""
-    journal = read_journal(target.directory) or Journal()
+    journal = read_journal(target.directory)
     for entry in journal.faults:
         if entry.fault.is_over(target, entry.id):
             journal = _remove_fault(target, journal, entry)

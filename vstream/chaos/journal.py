@@ -69,13 +69,13 @@ def journal_path(directory: LabDirectory) -> Path:
     return directory.path / "chaos.json"
 
 
-def read_journal(directory: LabDirectory) -> Journal | None:
-    """The journal; None if nothing was ever written. Raises LabError if it cannot be parsed."""
+def read_journal(directory: LabDirectory) -> Journal:
+    """The journal, which is empty if nothing was ever written. Raises LabError if it cannot be parsed."""
     file = journal_path(directory)
     try:
         return decode(json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        return None
+        return Journal()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LabError(
             f"the journal of open faults `{file}` cannot be read: {error}",

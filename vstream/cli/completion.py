@@ -73,8 +73,7 @@ def _list_targets(context: Any) -> Iterable[str]:
 
 def _list_faults(context: Any) -> Iterable[str]:
     names = [context.params["lab"]] if context.params.get("lab") else list_lab_names()
-    journals = [read_journal(lab_directory(name)) for name in names]
-    return (fault.id for journal in journals if journal is not None for fault in journal.faults)
+    return [fault.id for name in names for fault in read_journal(lab_directory(name)).faults]
 
 
 def _list_codes(_context: Any) -> Iterable[str]:

@@ -164,14 +164,12 @@ class Exporter:
 
     def _read_faults(self) -> tuple[OpenFault, ...]:
         """The open faults of the lab; none where its journal cannot be read, which is said."""
+        lab = self._source.servers.lab
         try:
-            journal = (
-                None if self._source.servers.lab is None else read_journal(lab_directory(self._source.servers.lab))
-            )
+            return () if lab is None else read_journal(lab_directory(lab)).faults
         except VstreamError as error:
             console.print_warning(error.message)
             return ()
-        return () if journal is None else journal.faults
 
     def _read_scenario(self) -> ScenarioProgress | None:
         lab = self._source.servers.lab

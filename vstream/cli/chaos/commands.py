@@ -288,5 +288,5 @@ def _heal(lab: str | None, ids: Sequence[str] | None, timeout: float, output: st
 def _open_faults(lab: str | None) -> tuple[TargetServers, Sequence[OpenFault]]:
     """The lab that is meant, and what its journal says: healing needs no topology."""
     name = choose_lab(lab)
-    journal = read_journal(lab_directory(name))
-    return target_servers.load_and_trust_lab(name), () if journal is None else journal.faults
+    open_faults = read_journal(lab_directory(name)).faults
+    return target_servers.load_and_trust_lab(name), open_faults

@@ -170,13 +170,13 @@ def status(name: LabArgument = None, same: SameLab = None, output: options.TextO
 
 def _list_states(status: LabStatus) -> dict[str, str]:
     """What servers are, instead of running or crashed, because of an open fault: `killed by f2`."""
-    journal = read_journal(lab_directory(status.name))
+    faults = read_journal(lab_directory(status.name)).faults
     states: dict[str, str] = {}
-    if journal is None or not journal.faults:
+    if not faults:
         return states
     target = target_servers.load_and_trust_lab(status.name)
     running = {server.name for server in status.servers if server.state is ServerState.RUNNING}
-    for fault in journal.faults:
+    for fault in faults:
         for server in fault.fault.counted_as_lost:
             if fault.fault.keeps_down and server not in running:
                 states[server] = f"killed by {fault.id}"
