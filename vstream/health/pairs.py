@@ -1,7 +1,7 @@
 """
 How far each reader is behind each of its origins, for how long that is safe, and when it counts as behind.
 
-What is known of such a pair, with its outage margin, is a `PairStatus` (`vstream.health.status`).
+What is known of such a pair, with its outage margin, is an `AssessedPair` (`vstream.health.status`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from vstream.formatting import format_duration
 from vstream.health.snapshot import SECOND_NS, Lag, Snapshot, SourceSnapshot, StreamSnapshot, to_unix_seconds
-from vstream.health.status import PairState, PairStatus
+from vstream.health.status import AssessedPair, PairState
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
 from vstream.topology.stream_config import StreamConfig
@@ -27,14 +27,14 @@ _FULL_SHARE = 0.98
 _SAYS_ALIVE_SINCE: Version = (2, 11, 0)
 
 
-def assess_pairs(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> tuple[PairStatus, ...]:
-    """Every pair of the streams of *topology*, whose *physical* streams are these."""
-    outages = _measure_outages(physical, snapshot)
+def assess_pairs(topology: Topology, streams: Sequence[PhysicalStream], snapshot: Snapshot) -> tuple[AssessedPair, ...]:
+    """Every pair of a reader and an origin in *topology*, whose physical streams are *streams*."""
+    outages = _measure_outages(streams, snapshot)
     pairs = [pair for stream in topology.streams for pair in replication_pairs(stream)]
     return tuple(_assess_pair(pair, snapshot, outages.get(pair.reader.place)) for pair in pairs)
 
 
-def is_unmeasured(pair: PairStatus, snapshot: Snapshot) -> bool:
+def is_unmeasured(pair: AssessedPair, snapshot: Snapshot) -> bool:
     """Whether the reader's position is unknown, although both streams of *pair* answer and are connected."""
     reader = snapshot.streams.get(pair.reader)
     has_source = reader is not None and reader.find_source(pair.origin) is not None
@@ -50,25 +50,25 @@ def has_taken_all(reader: StreamSnapshot, streams: Mapping[str, StreamSnapshot])
     return is_seen and reader.last_seq == sum(streams[origin].last_seq for origin in origins)
 
 
-def _measure_outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[str, float]:
+def _measure_outages(streams: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[str, float]:
     """
     For each place whose streams do not answer: the seconds since others last heard it.
 
     Its own readers cannot say since when they lack messages.
     """
-    place_of = {stream.name: stream.place for stream in physical}
+    place_of = {stream.name: stream.place for stream in streams}
     led = {name for name, stream in snapshot.streams.items() if stream.leader}
     silent = {place for name, place in place_of.items() if name not in led}
     outages: dict[str, float] = {}
-    for stream in snapshot.streams.values():
-        for source in stream.sources:
+    for reader in snapshot.streams.values():
+        for source in reader.sources:
             place = place_of.get(source.stream)
             if place in silent and source.heard is not None and source.heard > SILENT_AFTER_SECONDS:
                 outages[place] = max(outages.get(place, 0.0), source.heard)
     return outages
 
 
-def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None) -> PairStatus:
+def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None) -> AssessedPair:
     origin, reader = snapshot.streams.get(pair.origin.name), snapshot.streams.get(pair.reader.name)
     source = None if reader is None else reader.find_source(pair.origin.name)
     lag = snapshot.lags.get((pair.origin.name, pair.reader.name))
@@ -96,7 +96,7 @@ def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None
         else:
             age = outage
     state, detail = _assess_state(pair, snapshot, source, lag, age)
-    return PairStatus(
+    return AssessedPair(
         virtual=pair.virtual,
         origin=pair.origin.name,
         origin_place=pair.origin.place,

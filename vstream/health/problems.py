@@ -8,7 +8,7 @@ from vstream.formatting import format_duration, format_size, summarize_names
 from vstream.health.loaded_mappings import LoadedMappings, list_serving
 from vstream.health.pairs import is_unmeasured
 from vstream.health.snapshot import RegionSnapshot, Snapshot
-from vstream.health.status import PairState, PairStatus, Problem, RegionStatus
+from vstream.health.status import AssessedPair, PairState, Problem, RegionStatus
 from vstream.health.stream_faults import StreamFault, find_consumer_faults
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, list_durables
@@ -29,7 +29,7 @@ def find_problems(
     loaded: LoadedMappings,
     faults: Sequence[StreamFault],
     regions: Sequence[RegionStatus],
-    pairs: Sequence[PairStatus],
+    pairs: Sequence[AssessedPair],
 ) -> Iterator[Problem]:
     """Everything that is wrong. What follows from a region being down is not reported again."""
     down = {region.name for region in regions if _is_down(region)}
@@ -59,7 +59,7 @@ def find_unknown(
     snapshot: Snapshot,
     loaded: LoadedMappings,
     regions: Sequence[RegionStatus],
-    pairs: Sequence[PairStatus],
+    pairs: Sequence[AssessedPair],
 ) -> Iterator[Problem]:
     """What could not be checked: regions without a connection, how far readers are, and what servers have loaded."""
     for region in regions:
@@ -95,7 +95,7 @@ def _is_down(region: RegionStatus) -> bool:
     return region.problem is not None and not region.reached and not region.led
 
 
-def _describe_down(region: RegionStatus, pairs: Sequence[PairStatus]) -> Problem:
+def _describe_down(region: RegionStatus, pairs: Sequence[AssessedPair]) -> Problem:
     """One line for a region that does not answer at all."""
     worst = min((pair.left for pair in pairs if pair.left is not None), default=None)
     left = "" if worst is None else f"; messages are lost in {format_duration(worst)}"
@@ -174,9 +174,9 @@ def _spare_problems(topology: Topology, physical: Sequence[PhysicalStream], snap
         yield Problem(about=f"{len(names):,} streams have {share}", text=summarize_names(names), code="VD504")
 
 
-def _list_pair_problems(snapshot: Snapshot, pairs: Sequence[PairStatus], down: set[str]) -> Iterator[Problem]:
+def _list_pair_problems(snapshot: Snapshot, pairs: Sequence[AssessedPair], down: set[str]) -> Iterator[Problem]:
     """One problem per state and pair of places, for the worst pair."""
-    groups: dict[tuple[str, str, PairState], list[PairStatus]] = {}
+    groups: dict[tuple[str, str, PairState], list[AssessedPair]] = {}
     for pair in pairs:
         if pair.state is PairState.OK or down & {pair.origin_place, pair.reader_place}:
             continue

@@ -13,7 +13,7 @@ from enum import Enum
 
 from vstream.health.pairs import assess_pairs
 from vstream.health.snapshot import Snapshot
-from vstream.health.status import PairState, PairStatus
+from vstream.health.status import AssessedPair, PairState
 from vstream.topology.model import Role, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import list_physical_streams
@@ -72,7 +72,7 @@ class RefreshPolicy:
 
     def decide(self, snapshot: Snapshot) -> tuple[RefreshDecision, ...]:
         """Every stream that stands still since the last look. Those to refresh count as refreshed at this moment."""
-        by_reader: dict[str, list[PairStatus]] = {}
+        by_reader: dict[str, list[AssessedPair]] = {}
         for pair in assess_pairs(self._topology, self._physical, snapshot):
             by_reader.setdefault(pair.reader, []).append(pair)
         # An order that is refreshed stops its mirrors once more: these are next, when it has what it needs.
@@ -110,7 +110,7 @@ class RefreshPolicy:
                     stream=name, place=stretch.cluster, verb=Verb.LEAD, reason=reason, leader=preferred
                 )
 
-    def _decide(self, snapshot: Snapshot, pairs: list[PairStatus], busy: set[str]) -> RefreshDecision | None:
+    def _decide(self, snapshot: Snapshot, pairs: list[AssessedPair], busy: set[str]) -> RefreshDecision | None:
         reader, place = pairs[0].reader, pairs[0].reader_place
         past = self._past.setdefault(reader, _EarlierLooks())
         stalled = frozenset(pair.origin for pair in pairs if _stands_still(pair, past.cursors.get(pair.origin)))
@@ -129,7 +129,7 @@ class RefreshPolicy:
         return RefreshDecision(stream=reader, place=place, verb=Verb.REFRESH, reason=confirmed[0].detail)
 
     def _list_hindrances(
-        self, snapshot: Snapshot, pairs: Sequence[PairStatus], stalled: Iterable[PairStatus], busy: set[str]
+        self, snapshot: Snapshot, pairs: Sequence[AssessedPair], stalled: Iterable[AssessedPair], busy: set[str]
     ) -> Iterator[str]:
         """Why not to refresh the reader of *pairs* now."""
         reader = snapshot.streams.get(pairs[0].reader)
@@ -146,7 +146,7 @@ class RefreshPolicy:
         for pair in stalled:
             yield from self._list_obstacles(snapshot, pair, busy)
 
-    def _list_obstacles(self, snapshot: Snapshot, pair: PairStatus, busy: set[str]) -> Iterator[str]:
+    def _list_obstacles(self, snapshot: Snapshot, pair: AssessedPair, busy: set[str]) -> Iterator[str]:
         """Why the origin would not answer the next leader."""
         origin = snapshot.streams.get(pair.origin)
         if origin is None or origin.leader is None:
@@ -166,7 +166,7 @@ class RefreshPolicy:
                 yield f"`{server.name}` knows no JetStream meta leader"
 
 
-def _stands_still(pair: PairStatus, before: int | None) -> bool:
+def _stands_still(pair: AssessedPair, before: int | None) -> bool:
     """Whether nothing comes: the origin is not heard, or what waits there has waited and the reader did not move."""
     if pair.state is PairState.SILENT:
         return True

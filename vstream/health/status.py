@@ -35,8 +35,8 @@ _BADNESS = {state: badness for badness, state in enumerate(PairState)}
 
 
 @value_class
-class PairStatus:
-    """One origin and one reader of it. Ages and times are in seconds."""
+class AssessedPair:
+    """One origin and one reader of it, and how far that is behind. Ages and times are in seconds."""
 
     virtual: str
     origin: str
@@ -250,7 +250,7 @@ class Status:
     has_one_meta_group: bool
     regions: tuple[RegionStatus, ...]
     streams: tuple[StreamStatus, ...]
-    pairs: tuple[PairStatus, ...]
+    pairs: tuple[AssessedPair, ...]
     problems: tuple[Problem, ...]
     unknown: tuple[Problem, ...] = ()
     """What could not be checked."""
@@ -260,7 +260,7 @@ class Status:
     beacons: tuple[BeaconSighting, ...] = ()
 
     @property
-    def thinnest(self) -> PairStatus | None:
+    def thinnest(self) -> AssessedPair | None:
         """The pair of different places whose margin is the smallest; None if no message is ever dropped."""
         apart = [pair for pair in self.pairs if pair.origin_place != pair.reader_place and pair.margin is not None]
         return min(apart, key=lambda pair: pair.margin or 0.0, default=None)
@@ -272,9 +272,9 @@ class Status:
             return StatusVerdict.DEGRADED
         return StatusVerdict.UNKNOWN if self.unknown else StatusVerdict.OK
 
-    def worst(self, virtual: str | None = None) -> dict[tuple[str, str], PairStatus]:
+    def worst(self, virtual: str | None = None) -> dict[tuple[str, str], AssessedPair]:
         """The worst pair from each place to each place, of one virtual stream or of all."""
-        worst: dict[tuple[str, str], PairStatus] = {}
+        worst: dict[tuple[str, str], AssessedPair] = {}
         for pair in self.pairs:
             if virtual in {None, pair.virtual}:
                 key = pair.origin_place, pair.reader_place
@@ -346,7 +346,7 @@ class Status:
         return [_cell_as_dict(pair, sum_known(pending[places])) for places, pair in self.worst().items()]
 
 
-def _cell_as_dict(worst: PairStatus, pending: int | None) -> dict[str, Json]:
+def _cell_as_dict(worst: AssessedPair, pending: int | None) -> dict[str, Json]:
     return {
         "origin_place": worst.origin_place,
         "reader_place": worst.reader_place,

@@ -33,7 +33,7 @@ from vstream.health.repair.pipeline import (
 )
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.repair.sourcing import RepairedSourcing, SourcingRepairs, find_standstills
-from vstream.health.status import PairState, PairStatus
+from vstream.health.status import AssessedPair, PairState
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
 from vstream.lint import parse_topology
@@ -222,8 +222,8 @@ def test_only_what_is_the_same_in_everything_is_a_copy() -> None:
     assert _difference(message, message, 8) == "one of the two is gone"
 
 
-def pair(reader: str, state: PairState, age: float | None = None) -> PairStatus:
-    return PairStatus(
+def pair(reader: str, state: PairState, age: float | None = None) -> AssessedPair:
+    return AssessedPair(
         virtual="foo",
         origin="foo-write-west",
         origin_place="west",

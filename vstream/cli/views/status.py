@@ -14,8 +14,8 @@ from rich.text import Text
 from vstream.formatting import format_duration, format_size
 from vstream.health.snapshot import BeaconSighting
 from vstream.health.status import (
+    AssessedPair,
     PairState,
-    PairStatus,
     Problem,
     RegionStatus,
     Share,
@@ -194,7 +194,7 @@ def render_margin(status: Status) -> list[Text]:
     ]
 
 
-def _render_cell(pair: PairStatus | None, pending: int | None) -> Text:
+def _render_cell(pair: AssessedPair | None, pending: int | None) -> Text:
     if pair is None:
         return Text("·", style="dim")
     mark, style = _PAIR_MARKS[pair.state]

@@ -11,7 +11,7 @@ from vstream import resources
 from vstream.chaos.journal import OpenFault
 from vstream.cli.views.chaos import fault_as_dict
 from vstream.cli.views.cleaning import clean
-from vstream.health.status import PairStatus, Problem, Status, sum_known
+from vstream.health.status import AssessedPair, Problem, Status, sum_known
 from vstream.runner.events import ScenarioProgress
 
 MAX_PROBLEMS = 100
@@ -99,7 +99,7 @@ def _describe_problems(problems: Iterable[Problem]) -> list[dict[str, Any]]:
 
 def _describe_streams(status: Status) -> list[dict[str, Any]]:
     """By virtual stream: the worst of its pairs, what is to come, and who leads what is published into."""
-    pairs: dict[str, list[PairStatus]] = {}
+    pairs: dict[str, list[AssessedPair]] = {}
     for pair in status.pairs:
         pairs.setdefault(pair.virtual, []).append(pair)
     leaders: dict[str, list[str]] = {}

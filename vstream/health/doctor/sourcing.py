@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import format_duration
 from vstream.health.doctor.check import APPLY, REFRESH, Drift, Patient, Symptom, check
 from vstream.health.snapshot import SourceSnapshot
-from vstream.health.status import PairState, PairStatus
+from vstream.health.status import AssessedPair, PairState
 
 _HALF_SHARE = 0.5
 _MAX_NAMED = 3
@@ -194,7 +194,7 @@ def retention_margin(patient: Patient) -> Iterator[Symptom]:
     Raise `max_age` (and `max_bytes`) of the write streams now: this works while a region is down, and is the only way
     to gain time.
     """
-    worst: dict[tuple[str, str], PairStatus] = {}
+    worst: dict[tuple[str, str], AssessedPair] = {}
     for pair in patient.status.pairs:
         if pair.margin is None or pair.retention is None or pair.age is None or pair.state is PairState.LOSSY:
             continue
@@ -212,7 +212,7 @@ def retention_margin(patient: Patient) -> Iterator[Symptom]:
         )
 
 
-def _list_pairs(patient: Patient, state: PairState) -> Iterator[tuple[PairStatus, SourceSnapshot]]:
+def _list_pairs(patient: Patient, state: PairState) -> Iterator[tuple[AssessedPair, SourceSnapshot]]:
     """The pairs in *state* whose streams both answer, each with the reader's view of the origin."""
     for pair in patient.status.pairs:
         source = _find_source(patient, pair)
@@ -220,10 +220,10 @@ def _list_pairs(patient: Patient, state: PairState) -> Iterator[tuple[PairStatus
             yield pair, source
 
 
-def _find_source(patient: Patient, pair: PairStatus) -> SourceSnapshot | None:
+def _find_source(patient: Patient, pair: AssessedPair) -> SourceSnapshot | None:
     reader = patient.snapshot.streams.get(pair.reader)
     return None if reader is None else reader.find_source(pair.origin)
 
 
-def _evidence(pair: PairStatus, source: SourceSnapshot) -> str:
+def _evidence(pair: AssessedPair, source: SourceSnapshot) -> str:
     return f"{pair.detail}; servers say `lag: {source.lag}`"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
-from vstream.health.status import PairState, PairStatus
+from vstream.health.status import AssessedPair, PairState
 from vstream.jetstream.direct import DirectMessage
 from vstream.syntax.document import Json
 from vstream.value_class import value_class
@@ -56,16 +56,16 @@ class Standstill:
         }
 
 
-def find_standstills(pairs: Iterable[PairStatus], replicas: Mapping[str, int]) -> tuple[Standstill, ...]:
+def find_standstills(pairs: Iterable[AssessedPair], replicas: Mapping[str, int]) -> tuple[Standstill, ...]:
     """Readers of *pairs* that take nothing, or not what has been waiting for long. *replicas* is how many each has."""
-    stopped: dict[str, list[PairStatus]] = {}
+    stopped: dict[str, list[AssessedPair]] = {}
     for pair in pairs:
         if pair.state is PairState.SILENT or pair.is_stuck:
             stopped.setdefault(pair.reader, []).append(pair)
     return tuple(_plan_standstill(stopped_pairs, replicas) for _, stopped_pairs in sorted(stopped.items()))
 
 
-def _plan_standstill(pairs: Sequence[PairStatus], replicas: Mapping[str, int]) -> Standstill:
+def _plan_standstill(pairs: Sequence[AssessedPair], replicas: Mapping[str, int]) -> Standstill:
     obstacle = None
     if replicas.get(pairs[0].reader, 1) <= 1:
         obstacle = (
@@ -152,9 +152,9 @@ class Refill:
         }
 
 
-def find_lost_ends(pairs: Iterable[PairStatus]) -> tuple[LostEnd, ...]:
+def find_lost_ends(pairs: Iterable[AssessedPair]) -> tuple[LostEnd, ...]:
     """The origins of *pairs* that have lost their end, by name."""
-    past_end: dict[str, list[tuple[int, int, PairStatus]]] = {}
+    past_end: dict[str, list[tuple[int, int, AssessedPair]]] = {}
     for pair in pairs:
         if pair.state is PairState.ROLLED_BACK and pair.cursor is not None and pair.last is not None:
             past_end.setdefault(pair.origin, []).append((pair.cursor, pair.last, pair))
@@ -189,9 +189,9 @@ class SourcingRepairs:
     leftovers: tuple[Leftover, ...] = ()
     standstills: tuple[Standstill, ...] = ()
     refills: tuple[Refill, ...] = ()
-    unknown: tuple[PairStatus, ...] = ()
+    unknown: tuple[AssessedPair, ...] = ()
     """Pairs with unknown state."""
-    silent: tuple[PairStatus, ...] = ()
+    silent: tuple[AssessedPair, ...] = ()
     """Pairs in which a reader takes nothing, where `resume` was not asked for."""
 
 
