@@ -47,7 +47,7 @@ def find_problems(
     for about, servers in _find_write_problems(snapshot).items():
         yield Problem(about=about, text=f"{summarize_names(servers)} cannot write to it", code="VD508")
     yield from _list_stream_problems([stream for stream in physical if stream.place not in down], snapshot)
-    yield from _spare_problems(topology, physical, snapshot)
+    yield from _list_fragile(topology, physical, snapshot)
     yield from _list_pair_problems(snapshot, pairs, down)
     yield from _list_consumer_problems(topology, snapshot)
     for consumer_fault in find_consumer_faults(topology, snapshot):
@@ -157,7 +157,7 @@ def _list_stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot
             yield Problem(about=f"{len(names):,} {about}", text=summarize_names(names), code=code)
 
 
-def _spare_problems(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
+def _list_fragile(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
     """Streams that work, but survive fewer failures than in the topology."""
     few: dict[str, list[str]] = {}
     for stream in physical:

@@ -125,10 +125,10 @@ class _SnapshotCollector:
         await self._ask_for_the_rest(servers)
         self._until = self._deadline
         servers = [self._without_doubt(server) for server in servers]
-        regions, lags, astray, consumers, sightings, errors = await asyncio.gather(
+        regions, lags, gaps_and_repeats, consumers, sightings, errors = await asyncio.gather(
             asyncio.gather(*(self._observe_region(region.name) for region in self._topology.regions)),
             lag.measure_lag(self._topology, self._streams, self._connections, self._deadline),
-            self._find_gaps(),
+            self._find_gaps_and_repeats(),
             self._read_consumers(),
             self._read_beacons(),
             _find_write_errors(servers, self._deadline),
@@ -142,8 +142,8 @@ class _SnapshotCollector:
             streams=self._streams,
             absent=frozenset(self._absent),
             lags=lags,
-            gaps=tuple(gap for gap in astray if isinstance(gap, Gap)),
-            repeats=tuple(repeat for repeat in astray if isinstance(repeat, Repeat)),
+            gaps=tuple(gap for gap in gaps_and_repeats if isinstance(gap, Gap)),
+            repeats=tuple(repeat for repeat in gaps_and_repeats if isinstance(repeat, Repeat)),
             write_errors=errors,
             beacons=sightings,
             consumers=consumers,
@@ -181,7 +181,7 @@ class _SnapshotCollector:
         await asyncio.gather(*map(observe_consumer, list_durables(self._topology)))
         return observed
 
-    async def _find_gaps(self) -> tuple[Gap | Repeat, ...]:
+    async def _find_gaps_and_repeats(self) -> tuple[Gap | Repeat, ...]:
         if not self._is_deep:
             return ()
         return await gaps.find_gaps_and_repeats(self._topology, self._streams, self._connections, self._deadline)
