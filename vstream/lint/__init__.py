@@ -1,1 +1,1 @@
-"""From files to findings: rules are small generators, `read` and `reading` make what they look at, `engine` runs all."""
+"""From files to findings: rules are small generators, `gather` and `reading` make what they look at, `engine` runs all."""

@@ -91,9 +91,9 @@ def lint(
     """
     env = surroundings.env or {}
     named = gather_sources(sources, read=surroundings.read, env=surroundings.env)
-    loaded = gather_sources(running, read=surroundings.read, env=surroundings.env)
-    workspace = replace(named.workspace(topology, server_version), running=tuple(loaded.servers))
-    checked = _check_gathered(named, loaded, workspace, env)
+    running_files = gather_sources(running, read=surroundings.read, env=surroundings.env)
+    workspace = replace(named.workspace(topology, server_version), running=tuple(running_files.servers))
+    checked = _check_gathered(named, running_files, workspace, env)
     for source in named.topologies:
         checked.add(_check_topology(source, surroundings, server_version))
     for source in named.scenarios:
@@ -101,7 +101,7 @@ def lint(
     placed = dict.fromkeys(_place_in_user_file(finding, checked.shown) for finding in checked.findings)
     suppressions = suppress.collect(checked.comments, checked.texts, named.streams, known_codes())
     unsuppressed = suppress.apply(_merge_places(placed), suppressions)
-    unquoted = (named.unquoted | loaded.unquoted).difference(named.checked)
+    unquoted = (named.unquoted | running_files.unquoted).difference(named.checked)
     reported = (selection or Selection()).apply(_mask_secrets(unsuppressed, named.references, unquoted, env))
     declared = (source.name for source in (*named.topologies, *named.scenarios))
     return LintReport(
@@ -131,15 +131,15 @@ class _CheckedFiles:
 
 
 def _check_gathered(
-    named: GatheredFiles, loaded: GatheredFiles, workspace: Workspace, env: Mapping[str, str]
+    named: GatheredFiles, running_files: GatheredFiles, workspace: Workspace, env: Mapping[str, str]
 ) -> _CheckedFiles:
-    """What is wrong with the files *named*, except for topologies and scenarios. Servers have *loaded* now."""
+    """What is wrong with the files *named*, except for topologies and scenarios. Servers run with *running_files* now."""
     # What a rule says about a value that nobody knows is a guess.
     unknown = secrets.find_undefined_variables(named.references, env)
     judged = (finding for finding in _run_rules(workspace) if finding.span not in unknown)
     return _CheckedFiles(
-        findings=[*named.diagnostics, *loaded.diagnostics, *judged],
-        texts={**loaded.texts, **named.texts},
+        findings=[*named.diagnostics, *running_files.diagnostics, *judged],
+        texts={**running_files.texts, **named.texts},
         comments=list(named.comments),
         shown=dict(named.shown),
     )

@@ -105,20 +105,20 @@ def run_rules(
     are a part of or about their parts may only be a consequence, and is left out.
     """
     findings: list[Finding] = []
-    for checked in rules:
-        for violation in checked.check(subject):
+    for rule in rules:
+        for violation in rule.check(subject):
             at = violation.at
             if not isinstance(at, Span):
                 at = written_at(at)
             if not any(_is_about(at, path) for path in unsure):
-                findings.append(_as_finding(checked, violation, _span(at, source, on_key=violation.on_key)))
+                findings.append(_as_finding(rule, violation, _span(at, source, on_key=violation.on_key)))
     return tuple(sorted(findings, key=Finding.sort_key))
 
 
-def _as_finding(broken: Rule[S], violation: Violation, where: Span | None) -> Finding:
+def _as_finding(rule: Rule[S], violation: Violation, where: Span | None) -> Finding:
     return Finding(
-        code=broken.code,
-        severity=violation.severity or broken.severity,
+        code=rule.code,
+        severity=violation.severity or rule.severity,
         message=violation.message,
         where=where,
         hint=violation.hint,
