@@ -7,13 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.scenario_runs import TOPOLOGY, scenario
+from vstream.apply import region_change
+from vstream.chaos.faults import resolve
+from vstream.chaos.inject import InjectionRequest, heal, inject
 from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
 from vstream.plan.live.connections import connect_all, join_connections
 from vstream.runner.environment import change_region_in_lab, prepare_lab
+from vstream.scenario import faults
+from vstream.scenario.faults import FaultSpec
 from vstream.scenario.model import ChangeRegion, RegionCommand
+from vstream.servers.target_servers import load_and_trust_lab
 
 pytestmark = pytest.mark.lab
 
@@ -62,5 +68,30 @@ async def test_a_step_that_fails_halfway_leaves_the_run_with_the_servers_as_they
         config.write_text(valid)
         again = await change_region_in_lab(changed.environment, drain)
         assert again.problem is None
+    finally:
+        await lab.down("rehearsal", purge=True)
+
+
+async def test_a_step_after_which_readers_do_not_resume_leaves_the_run_with_what_it_has_changed(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(region_change, "_REFRESH_TIMEOUT", 1.0)
+    rehearsal = scenario(topology=TOPOLOGY, links="proxy")
+    cut = FaultSpec(type=faults.PARTITION, targets=("west", "east"))
+    try:
+        environment = await prepare_lab(rehearsal, "rehearsal", lambda _text: None)
+        target = load_and_trust_lab("rehearsal")
+        request = InjectionRequest(
+            target=target, topology=environment.topology, command=cut.command, is_forced=True, timeout=30
+        )
+        await inject(request, await resolve(cut, target, environment.topology, needs_successor=True))
+        drain = ChangeRegion(command=RegionCommand.DRAIN, region="central")
+        changed = await change_region_in_lab(environment, drain)
+        assert changed.problem is not None
+        assert "misses a gateway to one or more of" in changed.problem
+        assert "drained: west" in changed.environment.edit.text
+        assert (await change_region_in_lab(changed.environment, drain)).problem == changed.problem
+        await heal(target, None, timeout=60)
+        assert (await change_region_in_lab(changed.environment, drain)).problem is None
     finally:
         await lab.down("rehearsal", purge=True)

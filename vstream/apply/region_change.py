@@ -6,7 +6,7 @@ A change of a whole region, from the topology file to readers that source again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field, replace
 from functools import partial
@@ -17,7 +17,7 @@ from vstream.apply.execute import GATE_TIMEOUT, WITHOUT_WATCH, ApplyWatch
 from vstream.apply.meta_group import PEER_TIMEOUT, remove_peers, require_empty, wait_for_members
 from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
-from vstream.errors import RefusedError
+from vstream.errors import RefusedError, VstreamError
 from vstream.health.live.drain import Emptiness, wait_until_region_empty
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.lab import lab
@@ -90,6 +90,8 @@ class PlannedChange:
     """Dead servers that the meta group still counts, since nobody knows its system account."""
     emptiness: Emptiness | None = None
     """Whether a region that is drained can be stopped; None where it is not drained."""
+    failure: VstreamError | None = None
+    """What failed after the plan was carried out: asked for again, it goes on from there."""
 
     @property
     def homes(self) -> Mapping[str, str]:
@@ -100,8 +102,8 @@ class PlannedChange:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that was planned was done."""
-        return self.applied is not None and self.applied.is_done
+        """Whether all that was planned was done, and what follows it."""
+        return self.applied is not None and self.applied.is_done and self.failure is None
 
 
 RegionResult: TypeAlias = MaybeAlive | NotStarted | PlannedChange
@@ -147,7 +149,7 @@ async def drain(request: RegionRequest, watch: RegionWatch, *, taker: str | None
     await _require_nothing_else(edit, request, watch)
     change = await _plan_and_apply(edit, request, watch)
     if change.is_done or (change.applied is None and change.planned.plan.is_empty):
-        return replace(change, emptiness=await _look_whether_empty(change, request))
+        return await _follow(change, _look_whether_empty(change, request))
     return change
 
 
@@ -174,7 +176,7 @@ async def fail_over(
     edit = await give_up(request.before, report.regions, servers.endpoints)
     change = await _plan_and_apply(edit, request, watch, report=report)
     if change.is_done:
-        return replace(change, still_members=await _remove_from_meta_group(change))
+        return await _follow(change, _remove_from_meta_group(change))
     return change
 
 
@@ -204,7 +206,16 @@ async def _plan_and_apply(
         return change
     if request.writes_file:
         edit.save()
-    return replace(change, applied=await _apply(change.planned, request, watch))
+    change = replace(change, applied=await _apply(change.planned, request, watch))
+    return await _follow(change, _resume_readers(change, watch)) if change.is_done else change
+
+
+async def _follow(change: PlannedChange, following: Awaitable[PlannedChange]) -> PlannedChange:
+    """*change* after *following*, which it may fail with: servers have been changed, whatever becomes of that."""
+    try:
+        return await following
+    except VstreamError as failure:
+        return replace(change, failure=failure)
 
 
 async def _plan(topology: Topology, request: RegionRequest, watch: RegionWatch) -> ServerPlan:
@@ -279,33 +290,33 @@ async def _apply(planned: ServerPlan, request: RegionRequest, watch: RegionWatch
         # What it may lose was asked for: `require_no_other_losses` has refused everything else.
         applied = await apply_and_replan(planned, request.shipping, allowed=tuple(AllowOption), watch=apply_watch)
     watch.on_applied(applied)
-    if applied.is_done and (behind := await _refresh_silent_readers(planned)):
-        watch.on_behind(behind)
     return applied
 
 
-async def _refresh_silent_readers(planned: ServerPlan) -> tuple[str, ...]:
-    """Make read streams that stand still source again at once. Returns those that will do so later."""
-    topology = planned.request.topology
-    target = make_target(topology, planned.servers)
+async def _resume_readers(change: PlannedChange, watch: RegionWatch) -> PlannedChange:
+    """Make read streams that stand still source again at once; *watch* is told which will do so later."""
+    topology = change.planned.request.topology
+    target = make_target(topology, change.planned.servers)
     result = await refresh_readers(topology, target, timeout=_REFRESH_TIMEOUT, mode=RefreshMode.SILENT)
-    return tuple(stream.stream for stream in result.silent)
+    if result.silent:
+        watch.on_behind(tuple(stream.stream for stream in result.silent))
+    return change
 
 
-async def _remove_from_meta_group(change: PlannedChange) -> tuple[str, ...]:
-    """What was given up has no vote any more. Returns the servers that nobody could take it from. A lab's have none by now."""
+async def _remove_from_meta_group(change: PlannedChange) -> PlannedChange:
+    """What was given up has no vote any more, except what nobody could take it from. A lab's servers have none by now."""
     servers, topology = change.planned.servers, change.edit.topology
     if servers.lab is not None or change.report is None:
-        return ()
+        return change
     names = tuple(server for region in change.report.regions for server in topology.server_names_in(region))
     if system := find_system_endpoints(servers, [living.name for living in topology.regions]):
         await remove_peers(system, names)
-        return ()
-    return names
+        return change
+    return replace(change, still_members=names)
 
 
-async def _look_whether_empty(change: PlannedChange, request: RegionRequest) -> Emptiness:
-    """Whether the region that is drained can be stopped: what others lack, and what nobody knows."""
+async def _look_whether_empty(change: PlannedChange, request: RegionRequest) -> PlannedChange:
+    """See whether the region that is drained can be stopped: what others lack, and what nobody knows."""
     planned, topology, region = change.planned, change.edit.topology, request.region
     target = make_target(topology, planned.servers)
     within = request.gate_timeout if request.is_approved else LOOK_TIMEOUT
@@ -315,4 +326,4 @@ async def _look_whether_empty(change: PlannedChange, request: RegionRequest) -> 
         servers = ", ".join(plan.unread_servers)
         rules = f"whether the rules that lead publishes away from {region} are loaded on {servers}"
         seen = replace(seen, unknown=(*seen.unknown, rules))
-    return seen
+    return replace(change, emptiness=seen)

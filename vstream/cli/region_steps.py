@@ -82,10 +82,12 @@ def load_edit(file: Path) -> TopologyEdit:
 
 def report_end_or_exit(change: PlannedChange, success: str) -> None:
     """
-    Say what was changed, and what is left to do by hand.
+    Say what was changed, and what is left to do by hand. Raises VstreamError for what failed afterwards.
 
     Exits with 1 if something is refused or left to do, and with 3 where nobody knows.
     """
+    if change.failure is not None:
+        raise change.failure
     applied = change.applied
     if applied is None:
         exit_if_blocked(change.planned.plan)

@@ -174,7 +174,8 @@ async def change_region_in_lab(environment: Environment, action: ChangeRegion) -
         raise _make_blocked_error(result.planned.plan)
     changed = _build_environment(environment.lab, result.edit.as_written(), environment.templates)
     seen = result.emptiness or Emptiness()
-    problems = filter(None, (_explain_unfinished(result.applied), *seen.missing, *seen.unknown))
+    failure = None if result.failure is None else result.failure.message
+    problems = filter(None, (_explain_unfinished(result.applied), failure, *seen.missing, *seen.unknown))
     return ChangedRegion(environment=changed, losses=result.planned.plan.losses, problem="; ".join(problems) or None)
 
 
