@@ -63,6 +63,9 @@ class Mortal:
         await self._admin.update(config)
         self._dies(f"update {config.name}")
 
+    async def read(self, name: str) -> StreamConfig:
+        return await self._admin.read(name)
+
     async def delete(self, name: str) -> None:
         await self._admin.delete(name)
         self._dies(f"delete {name}")

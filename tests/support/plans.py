@@ -121,6 +121,8 @@ class FakeServers:
         self.positions: dict[str, dict[str, int]] = {}
         self.taken_later: dict[str, int] = {}
         """By reader: the last sequence that it took of a stream that was given up, if that was after the plan was made."""
+        self.versions: dict[str, str] = {}
+        """By cluster."""
         self.moves = True
         """Whether a stream has another leader after an update."""
         self._clock = 0
@@ -146,8 +148,9 @@ class FakeServers:
         self.streams_by_name[config.name] = ObservedStream(
             config=StreamConfig(name=config.name, fields={**fields, "metadata": metadata}),
             created=created or f"t{self._clock}",
-            cluster=None,
-            last_seq=before.last_seq if before is not None else 0,
+            cluster=None if before is None else before.cluster,
+            messages=0 if before is None else before.messages,
+            last_seq=0 if before is None else before.last_seq,
         )
 
     async def create(self, config: StreamConfig) -> None:
@@ -166,6 +169,9 @@ class FakeServers:
     async def update(self, config: StreamConfig) -> None:
         self._answer(f"update {config.name}")
         self._store(config, self.streams_by_name[config.name].created)
+
+    async def read(self, name: str) -> StreamConfig:
+        return self.streams_by_name[name].config
 
     async def delete(self, name: str) -> None:
         self._answer(f"delete {name}")
@@ -235,7 +241,12 @@ class FakeServers:
 
     def observe(self) -> Observed:
         consumers = {stream: dict(consumer) for stream, consumer in self.consumers.items()}
-        return Observed(streams=dict(self.streams_by_name), rules=dict(self.rules), consumers=consumers)
+        return Observed(
+            streams=dict(self.streams_by_name),
+            rules=dict(self.rules),
+            consumers=consumers,
+            versions=dict(self.versions),
+        )
 
     def loader(self, bundle: Bundle) -> FakeMappings:
         return FakeMappings(self, bundle)

@@ -31,12 +31,14 @@ from vstream.plan.plan import (
     Update,
     UpdateConsumer,
     is_move,
+    is_pause,
 )
-from vstream.plan.stages import PlanStage, list_stages
+from vstream.plan.stages import PlanStage, Stage, list_stages
 from vstream.plan.transitions import start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.stream_config import (
+    MOVED_KEY,
     UNTIL_KEY,
     StreamConfig,
     with_noted_move,
@@ -221,6 +223,9 @@ class _PlanRun:
 
     async def carry_out(self, stage: PlanStage) -> None:
         """Do what *stage* consists of once it may begin; skip it otherwise."""
+        if stage.stage is Stage.RESUMED_STREAMS:
+            await self._resume_streams(stage)
+            return
         if not await self._wait_for_start(stage):
             self._skipped_stages.append(stage)
             self._skipped.extend(stage.changes)
@@ -230,6 +235,30 @@ class _PlanRun:
         if stage.servers:
             await self._retire(stage.servers)
         await self._make_changes(stage.changes)
+
+    async def _resume_streams(self, stage: PlanStage) -> None:
+        """Let streams take publishes again, whatever has failed since they were paused: nobody else does it."""
+        not_sent = [*self._refused, *self._skipped]
+        running = {change.config.name for change in not_sent if is_pause(change)}
+        deadline = time.monotonic() + self._watch.gate_timeout
+        gates = {gate.stream: gate for gate in stage.gates}
+
+        async def resume(change: Change) -> None:
+            name = change.config.name
+            try:
+                timeout = await self._wait_for_gate(gates[name], deadline)
+            except VstreamError as failure:
+                self._failure = self._failure or failure
+                self._skipped.append(change)
+                return
+            if timeout is None:
+                await self._make_change(change)
+            else:
+                self._gate_timeouts += (timeout,)
+                self._skipped.append(change)
+
+        self._skipped.extend(change for change in stage.changes if change.config.name in running)
+        await asyncio.gather(*(resume(change) for change in stage.changes if change.config.name not in running))
 
     async def _wait_for_start(self, stage: PlanStage) -> bool:
         """Whether *stage* may begin."""
@@ -397,7 +426,9 @@ class _PlanRun:
             case Update(handover=Handover.SOURCE, config=config):
                 return with_start_sequences(config, await self._positions.start_sequences(config.name))
             case Update(config=config):
-                if (created := self._created.get(config.name)) is not None:
+                if change.handover is Handover.RESUME:
+                    config = _with_changed_fields(change, await self._streams.read(config.name))
+                elif (created := self._created.get(config.name)) is not None:
                     config = start_sequence.preserve_start_sequences(config, created)
                 # Whatever ends this run, the next one has servers record the move, sees whether messages were lost, and
                 # measures what is not noted.
@@ -413,6 +444,16 @@ class _PlanRun:
                 return continue_from(consumer, stream, await self._positions.ack_floor(stream, consumer.durable))
             case _:
                 return change.config
+
+
+def _with_changed_fields(change: Update, current: StreamConfig) -> StreamConfig:
+    """*current* with what *change* changes: what it notes of a move stays, and what servers refused is not tried again."""
+    names = {field.field.partition(".")[0] for field in change.fields}
+    values = {name: change.config.fields.get(name) for name in names - {"metadata"}}
+    if "metadata" in names:
+        noted = {key: value for key, value in current.metadata.items() if key.startswith(MOVED_KEY)}
+        values["metadata"] = {**change.config.metadata, **noted}
+    return current.with_fields(**values)
 
 
 async def _retry(request: Callable[[], Awaitable[_Answer]], *, is_repeatable: bool = True) -> _Answer:

@@ -35,6 +35,9 @@ class StreamAdmin(Protocol):
     async def update(self, config: StreamConfig) -> None:
         """Give a stream this whole configuration."""
 
+    async def read(self, name: str) -> StreamConfig:
+        """The configuration that a stream has now."""
+
     async def delete(self, name: str) -> None:
         """Delete a stream and its messages."""
 

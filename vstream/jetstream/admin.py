@@ -122,6 +122,10 @@ class JetStreamAdmin:
         """See StreamAdmin."""
         await self._ask_api("STREAM.UPDATE", config.name, dict(config.fields))
 
+    async def read(self, name: str) -> StreamConfig:
+        """See StreamAdmin."""
+        return StreamConfig(name=name, fields=(await self.info(name))["config"])
+
     async def delete(self, name: str) -> None:
         """See StreamAdmin."""
         await self._ask_api("STREAM.DELETE", name, None)

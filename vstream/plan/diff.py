@@ -30,6 +30,7 @@ from vstream.plan.transitions import (
     change_consistency,
     change_routing,
     change_sources,
+    pause_publishers,
     promote_home,
     remove_region,
     seed_region,
@@ -399,7 +400,8 @@ _BLOCKING: tuple[Transition, ...] = (
     change_consistency.block_takeovers,
     seed_region.block_incomplete_readers,
 )
-_TRANSITIONS: tuple[Transition, ...] = (*_ADDING, *_COMPLETING, *_NOTING, *_BLOCKING)
+_PAUSING: tuple[Transition, ...] = (pause_publishers.pause_while_moving,)
+_TRANSITIONS: tuple[Transition, ...] = (*_ADDING, *_COMPLETING, *_NOTING, *_BLOCKING, *_PAUSING)
 """
 Applied in turn to the results of comparing the streams one by one.
 

@@ -26,6 +26,7 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
     """What *changes* must wait for, in the order of the stages."""
     arrived = list(_list_arrived_gates(changes, context))
     gates = [
+        *_list_pause_gates(changes),
         *_list_settled_gates(changes, context),
         *arrived,
         *_list_recorded_gates(changes, arrived),
@@ -40,6 +41,16 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
     # A stream that does not exist any more needs no draining.
     existing = {*context.streams, *context.observed.missing}
     return tuple(gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in existing)
+
+
+def _list_pause_gates(changes: Sequence[Change]) -> Iterator[Gate]:
+    """Nothing is on its way into what moves or is scaled while it is paused, and it is all there when it resumes."""
+    updated = {change.config.name for change in changes if isinstance(change, Update) and change.handover is None}
+    for change in changes:
+        if isinstance(change, Update) and change.handover is Handover.RESUME:
+            if change.config.name in updated:
+                yield Gate(kind=GateKind.PAUSED, stream=change.config.name)
+            yield Gate(kind=GateKind.HELD, stream=change.config.name)
 
 
 def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
@@ -86,16 +97,22 @@ def _list_recorded_gates(changes: Sequence[Change], arrived: Sequence[Gate]) -> 
 
 def _list_scaled_gates(changes: Sequence[Change]) -> Iterator[Gate]:
     """The server of a stream with one replica may give new ones a message before the snapshot of what is before it."""
+    scaled: dict[str, None] = {}
     for change in changes:
         if not isinstance(change, Update) or stage_of(change) >= Stage.RECORDED_MOVES:
             continue
-        if any(field.field == "num_replicas" and field.before in (1, None) for field in change.fields):
-            yield Gate(kind=GateKind.SCALED, stream=change.config.name)
+        had_one = any(field.field == "num_replicas" and field.before in (1, None) for field in change.fields)
+        # Who was killed while it was paused may have scaled it.
+        is_resumed = change.handover is Handover.RESUME and change.config.fields.get("num_replicas") != 1
+        if had_one or is_resumed:
+            scaled[change.config.name] = None
+    yield from (Gate(kind=GateKind.SCALED, stream=name) for name in scaled)
 
 
 def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """What an earlier run has moved or scaled, and ended before it refreshed the readers, or before servers had recorded it."""
-    changed = {change.config.name for change in changes}
+    resumed = [change for change in changes if isinstance(change, Update) and change.handover is Handover.RESUME]
+    changed = {change.config.name for change in changes if change not in resumed}
     for rendered in context.desired_streams:
         name, observed = rendered.config.name, context.streams.get(rendered.config.name)
         if observed is None:

@@ -52,11 +52,19 @@ class Handover(Enum):
     """A copy stops mirroring a dead origin."""
     OPEN = "open"
     """An origin that was made from a copy takes publishes."""
+    PAUSE = "pause"
+    """It takes no publishes while it moves or is scaled up, so that its new servers get all that it holds."""
+    RESUME = "resume"
+    """It takes publishes again."""
 
 
 class GateKind(Enum):
     """What a gate checks."""
 
+    PAUSED = "paused"
+    """*stream*, which takes no publishes, has stored all messages in transit."""
+    HELD = "held"
+    """*stream*, which takes no publishes, has moved or been scaled up, and its new servers hold what it held."""
     SETTLED = "settled"
     """*stream* has moved, with all of its replicas. If its leader changed, *counterparts*, its readers, are refreshed."""
     ARRIVED = "arrived"
@@ -91,16 +99,18 @@ class Gate:
         """What must hold, as a clause that follows `until`."""
         names = quote_names(self.counterparts)
         match self.kind:
-            case GateKind.SETTLED | GateKind.ARRIVED | GateKind.RECORDED | GateKind.SCALED:
+            case GateKind.SETTLED | GateKind.ARRIVED | GateKind.RECORDED | GateKind.SCALED | GateKind.HELD:
                 also = f", and holds what {names} holds" if self.kind is GateKind.ARRIVED and names else ""
                 if self.kind is GateKind.RECORDED:
                     also = ", its servers have recorded it, and it holds what it held"
+                if self.kind is GateKind.HELD:
+                    also = ", and its new servers hold what it held"
                 if self.kind is GateKind.SCALED:
                     also = ", and none whose server can be asked begins after its leader"
                 return f"`{self.stream}` is where it is placed, with all of its replicas{also}"
             case GateKind.COPIED:
                 return f"`{self.stream}` holds all that {names} holds"
-            case GateKind.AT_REST:
+            case GateKind.AT_REST | GateKind.PAUSED:
                 return f"`{self.stream}` has stored what was on its way"
             case GateKind.FED:
                 return f"`{self.stream}` has everything of {names}"
@@ -433,8 +443,8 @@ class Plan:
     @property
     def touches_many(self) -> bool:
         """Whether it changes or deletes more than 30 % of the streams that exist, if those are more than ten."""
-        touched = sum(isinstance(change, Update | Delete) for change in self.changes)
-        return self.owned_count > _ALWAYS_FEW_COUNT and touched > self.owned_count * _MANY_SHARE
+        touched = {change.config.name for change in self.changes if isinstance(change, Update | Delete)}
+        return self.owned_count > _ALWAYS_FEW_COUNT and len(touched) > self.owned_count * _MANY_SHARE
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -459,6 +469,11 @@ class Plan:
 def is_move(change: Change) -> bool:
     """Whether a stream gets other servers."""
     return isinstance(change, Update) and any(field.field == "placement" for field in change.fields)
+
+
+def is_pause(change: Change) -> bool:
+    """Whether a stream takes no publishes from then on, until it is resumed."""
+    return isinstance(change, Update) and change.handover is Handover.PAUSE
 
 
 def risk_of(change: Change) -> Risk:

@@ -55,45 +55,51 @@ class Stage(IntEnum):
     """Origins of homes that are dead for good: created again next, under the same names."""
     DETACHED_COPIES = 2, "detach copies"
     """The copies that they are made from stop mirroring those names."""
-    WRITE_STREAMS = 3, "write streams"
+    PAUSED_STREAMS = 3, "pause streams"
+    """What may lose messages while it moves or is scaled up takes no publishes."""
+    WRITE_STREAMS = 4, "write streams"
     """Everything that takes publishes, origins included."""
-    ORDER_STREAMS = 4, "order streams"
-    REFRESHED_READERS = 5, "refresh readers"
+    RESUMED_STREAMS = 5, "resume streams"
+    """It takes publishes again, also if anything failed meanwhile."""
+    ORDER_STREAMS = 6, "order streams"
+    REFRESHED_READERS = 7, "refresh readers"
     """Readers of a stream that moved or was scaled source again at once; by themselves it takes 10 s or more."""
-    READ_STREAMS = 6, "read streams"
-    RECORDED_MOVES = 7, "record moves"
+    READ_STREAMS = 8, "read streams"
+    RECORDED_MOVES = 9, "record moves"
     """What has moved is recorded by its servers, and all there; so is what was scaled up from one replica, in each of them."""
-    STOPPED_COPIES = 8, "stop readers"
+    STOPPED_COPIES = 10, "stop readers"
     """A read stream that was seeded from another stops mirroring it; a source that changes is removed."""
-    SOURCED_COPIES = 9, "resume readers"
+    SOURCED_COPIES = 11, "resume readers"
     """It sources from where that stopped."""
-    CONSUMERS = 10, "consumers"
+    CONSUMERS = 12, "consumers"
     """Before the mappings: clients that are sent to a stream find its consumers there."""
-    REPLACED_COPIES = 11, "delete replaced copies"
+    REPLACED_COPIES = 13, "delete replaced copies"
     """Copies that an origin replaces."""
-    OPENED_ORIGINS = 12, "open origins"
+    OPENED_ORIGINS = 14, "open origins"
     """That origin takes publishes."""
-    MAPPINGS = 13, "mappings"
-    NAMED_STREAMS = 14, "name streams"
+    MAPPINGS = 15, "mappings"
+    NAMED_STREAMS = 16, "name streams"
     """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
-    NAMED_CONSUMERS = 15, "consumers"
+    NAMED_CONSUMERS = 17, "consumers"
     """Consumers of those."""
-    DELETED_CONSUMERS = 16, "delete consumers"
-    CLOSED_WRITE_STREAMS = 17, "close write streams"
+    DELETED_CONSUMERS = 18, "delete consumers"
+    CLOSED_WRITE_STREAMS = 19, "close write streams"
     """Write streams to be deleted stop taking publishes, where no mapping leads clients away from them."""
-    FORMER_STREAMS = 18, "drain former streams"
+    FORMER_STREAMS = 20, "drain former streams"
     """Write streams of a layout that the topology has left, once its read streams have everything of them."""
-    DROPPED_SOURCES = 19, "remove sources"
+    DROPPED_SOURCES = 21, "remove sources"
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 20, "delete read streams"
-    DELETED_ORDER_STREAMS = 21, "delete order streams"
-    DELETED_WRITE_STREAMS = 22, "delete write streams"
-    FORMER_ACCOUNTS = 23, "delete former accounts"
+    DELETED_READ_STREAMS = 22, "delete read streams"
+    DELETED_ORDER_STREAMS = 23, "delete order streams"
+    DELETED_WRITE_STREAMS = 24, "delete write streams"
+    FORMER_ACCOUNTS = 25, "delete former accounts"
     """What servers unload of a layout that the topology has moved away from: until then its streams hand on what they have."""
-    RETIRED_SERVERS = 24, "remove servers"
+    RETIRED_SERVERS = 26, "remove servers"
 
 
 _BEFORE: Mapping[GateKind, Stage] = {
+    GateKind.PAUSED: Stage.WRITE_STREAMS,
+    GateKind.HELD: Stage.RESUMED_STREAMS,
     GateKind.SETTLED: Stage.REFRESHED_READERS,
     GateKind.ARRIVED: Stage.DELETED_READ_STREAMS,
     GateKind.RECORDED: Stage.RECORDED_MOVES,
@@ -111,6 +117,8 @@ _STEPS: Mapping[Handover, Stage] = {
     Handover.CLOSE: Stage.CLOSED_WRITE_STREAMS,
     Handover.DETACH: Stage.DETACHED_COPIES,
     Handover.OPEN: Stage.OPENED_ORIGINS,
+    Handover.PAUSE: Stage.PAUSED_STREAMS,
+    Handover.RESUME: Stage.RESUMED_STREAMS,
 }
 _STAGES: Mapping[Role, tuple[Stage, Stage]] = {
     Role.WRITE: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),

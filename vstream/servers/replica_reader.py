@@ -29,15 +29,14 @@ class ReplicaReader:
         self._listed: dict[str, Mapping[tuple[str, str], int]] = {}
 
     async def read_first_sequences(self, stream: str, created: str) -> Mapping[str, int]:
-        """The first sequence of each replica of *stream* that is known and not empty, by server."""
+        """The first sequence of *stream* on each server that can be asked: 0 where that holds none of its messages."""
         async with self._lock:
             if time.monotonic() >= self._read_at + _PERIOD_SECONDS:
                 self._listed = {}
                 monitors = make_changing_target(self._topology, self._servers).monitors()
                 await asyncio.gather(*map(self._read, monitors))
                 self._read_at = time.monotonic()
-        firsts = {server: listed.get((stream, created)) for server, listed in self._listed.items()}
-        return {server: first for server, first in firsts.items() if first is not None}
+        return {server: listed.get((stream, created), 0) for server, listed in self._listed.items()}
 
     async def _read(self, url: str) -> None:
         with suppress(VstreamError):

@@ -22,7 +22,7 @@ from vstream.jetstream.connection import Connection
 from vstream.plan.live.reader_positions import BEACON_HINT, TIMEOUT, LivePositionReader, LiveStream
 from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
-from vstream.topology.stream_config import read_held
+from vstream.topology.stream_config import MOVED_KEY, parse_metadata, read_held
 from vstream.value_class import value_class
 
 STEADY_SECONDS = 2.0
@@ -33,12 +33,14 @@ _MAX_SAMPLES = 64
 _CLOCK_SKEW = timedelta(minutes=1)
 _LATE_SECONDS = 5.0
 """Seconds until a replica that begins after its leader lacks messages, and one that is not known is not waited for."""
+_MOVE_START_SECONDS = 15.0
+"""Seconds within which a moved stream gets another leader. Before that, it looks settled."""
 _REMOVING = ("max_bytes", "max_msgs_per_subject", "allow_msg_ttl")
 """Fields that let servers remove any message but the last one."""
 EnsureRecorded = Callable[[str, Sequence[str]], Awaitable[str | None]]
 """For a stream and the servers that hold it, which of these have not recorded that; None if all have."""
 ReadReplicas = Callable[[str, str], Awaitable[Mapping[str, int]]]
-"""For a stream and when it was created, the first sequence of each replica that is known and not empty, by server."""
+"""For a stream and when it was created, the first sequence of each replica that is known, by server: 0 if it is empty."""
 
 
 @value_class
@@ -98,7 +100,14 @@ class LiveGateChecker:
 
     async def _check_gate(self, gate: Gate) -> str | None:
         match gate.kind:
-            case GateKind.SETTLED | GateKind.ARRIVED | GateKind.RECORDED | GateKind.SCALED:
+            case (
+                GateKind.PAUSED
+                | GateKind.HELD
+                | GateKind.SETTLED
+                | GateKind.ARRIVED
+                | GateKind.RECORDED
+                | GateKind.SCALED
+            ):
                 return await self._check_place(gate)
             case GateKind.COPIED:
                 return await self._check_copy(gate)
@@ -116,10 +125,18 @@ class LiveGateChecker:
     async def _check_place(self, gate: Gate) -> str | None:
         if gate.kind is GateKind.RECORDED:
             return await self._check_recorded(gate)
-        if gate.kind is GateKind.SCALED:
-            return await self._check_settled(gate) or await self._compare_replicas(gate.stream)
-        copies = gate.counterparts if gate.kind is GateKind.ARRIVED else ()
-        return await self._check_settled(gate) or await self._compare_copies(gate.stream, copies)
+        if (missing := await self._check_settled(gate)) is not None:
+            return missing
+        match gate.kind:
+            case GateKind.PAUSED:
+                return await self._check_at_rest(gate)
+            case GateKind.HELD:
+                return await self._check_held(gate.stream)
+            case GateKind.SCALED:
+                return await self._compare_replicas(gate.stream)
+            case _:
+                copies = gate.counterparts if gate.kind is GateKind.ARRIVED else ()
+                return await self._compare_copies(gate.stream, copies)
 
     async def _check_settled(self, gate: Gate) -> str | None:
         info = await self._admin.info(gate.stream, timeout=TIMEOUT)
@@ -135,6 +152,25 @@ class LiveGateChecker:
             return f"`{gate.stream}` has {number} replicas on its way to {target}"
         if not all(replica.get("current") for replica in replicas):
             return f"not all replicas of `{gate.stream}` are current"
+        return None
+
+    async def _check_held(self, name: str) -> str | None:
+        """What new servers of *name*, which is paused, lack: they hold anything once they have the snapshot of all of it."""
+        info = await self._admin.info(name, timeout=TIMEOUT)
+        leader, *followers = await self._list_servers(name)
+        moved_at, noted = parse_metadata(info["config"]).get(MOVED_KEY, "0"), self._noted.get(name)
+        if (noted is None or leader in noted.servers) and time.time() - int(moved_at) < _MOVE_START_SECONDS:
+            return f"`{name}` has just been told to move, and is on {leader}"
+        if not followers or not info["state"]["messages"] or self._read_replicas is None:
+            return None
+        since, _ = self._replicas.setdefault(name, (time.monotonic(), {}))
+        firsts = await self._read_replicas(info["config"]["name"], info["created"])
+        empty = [server for server in followers if firsts.get(server) == 0]
+        unknown = [server for server in followers if server not in firsts]
+        if empty:
+            return f"{', '.join(empty)} {'holds' if len(empty) == 1 else 'hold'} nothing of `{name}` yet"
+        if unknown and time.monotonic() < since + _LATE_SECONDS:
+            return f"whether {', '.join(unknown)} holds anything of `{name}` is not known"
         return None
 
     async def _check_recorded(self, gate: Gate) -> str | None:
@@ -162,7 +198,8 @@ class LiveGateChecker:
         info = await self._admin.info(name, timeout=TIMEOUT)
         since, firsts = self._replicas.setdefault(name, (time.monotonic(), {}))
         for server, first in (await self._read_replicas(info["config"]["name"], info["created"])).items():
-            firsts[server] = min(first, firsts.get(server, first))
+            if first:
+                firsts[server] = min(first, firsts.get(server, first))
         # The leader is asked afterwards: what limits remove from each replica, they have removed from it, too, by then.
         servers, stream = await self._list_servers(name), await self._positions.read_stream(name)
         leader, *followers = servers

@@ -1,0 +1,167 @@
+"""A stream takes no publishes while it moves or is scaled up, where servers may lose what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.plans import FakeServers, make_plan, make_refusal, render_streams, servers_with
+from vstream.apply import execute as module
+from vstream.apply.execute import ApplyResult, ApplyWatch, execute_plan
+from vstream.plan.plan import GateKind, Plan
+from vstream.plan.stages import list_stages
+from vstream.topology.bundle import Bundle
+
+WRITE, READ = "foo-write-west", "foo-read-west"
+PAUSED = ("_vs.paused.foo-write-west",)
+ONE: Mapping[str, Any] = {"replicas": 1}
+MOVED: Mapping[str, Any] = {"replicas": 1, "placement_tags": ["ssd"]}
+CHANGES = ({"replicas": 3}, MOVED)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "GATE_POLL_SECONDS", 0.0)
+
+
+def render(write: Mapping[str, Any] = ONE, **stream: Any) -> Bundle:
+    foo = {"subjects": ["foo.>"], "write": write, "read": {"replicas": 1}, **stream}
+    return render_streams({"foo": foo}, regions={"west": {"servers": 3, "tags": ["ssd", "ssd", "ssd"]}})
+
+
+async def servers_of(version: str, messages: int = 7) -> FakeServers:
+    servers = await servers_with(render())
+    servers.versions["west"] = version
+    for name, stream in servers.streams_by_name.items():
+        servers.streams_by_name[name] = replace(stream, cluster="west", messages=messages)
+    return servers
+
+
+def plan_change(servers: FakeServers, desired: Bundle) -> Plan:
+    return make_plan("acme", desired, servers.observe())
+
+
+async def run(servers: FakeServers, desired: Bundle, patience: float = 5.0) -> ApplyResult:
+    administration = servers.administer(desired, does_refresh=True)
+    return await execute_plan(plan_change(servers, desired), administration, watch=ApplyWatch(gate_timeout=patience))
+
+
+@pytest.mark.parametrize("write", CHANGES)
+async def test_it_is_paused_at_rest_changed_held_and_resumed(write: Mapping[str, Any]) -> None:
+    servers = await servers_of("2.14.6")
+    desired = render(write, description="new")
+    plan = plan_change(servers, desired)
+    assert [stage.title for stage in list_stages(plan)][:3] == ["pause streams", "write streams", "resume streams"]
+    assert (await run(servers, desired)).is_complete
+    calls = [call for call in servers.calls if call.endswith(WRITE)]
+    assert [call for call in calls if call.startswith(("update", "gate paused", "gate held"))] == [
+        f"update {WRITE}",
+        f"gate paused {WRITE}",
+        f"update {WRITE}",
+        f"gate held {WRITE}",
+        f"update {WRITE}",
+    ]
+    stored = servers.streams_by_name[WRITE].config
+    assert stored.subjects == next(stream for stream in desired.streams if stream.config.name == WRITE).config.subjects
+    assert ("vstream.moved" in stored.metadata) is (write == MOVED)  # the next run may need it
+    assert plan_change(servers, desired).is_empty
+
+
+@pytest.mark.parametrize(
+    ("version", "messages", "is_paused"),
+    [("2.10.26", 7, False), ("2.11.0", 7, True), ("2.15.1", 7, False), ("", 7, True), ("2.12.8", 0, False)],
+)
+async def test_only_what_may_lose_messages_is_paused(version: str, messages: int, *, is_paused: bool) -> None:
+    servers = await servers_of(version, messages)
+    kinds = {gate.kind for gate in plan_change(servers, render(CHANGES[0])).gates}
+    assert (GateKind.HELD in kinds) is is_paused
+    # Clients publish into write streams only, and more replicas than one have agreed on what they hold.
+    assert GateKind.HELD not in {gate.kind for gate in plan_change(servers, render(read={"replicas": 3})).gates}
+    three = await servers_with(render(CHANGES[0]))
+    three.versions["west"] = version
+    three.streams_by_name[WRITE] = replace(three.streams_by_name[WRITE], cluster="west", messages=7)
+    for write in (ONE, {**MOVED, "replicas": 3}):
+        assert GateKind.HELD not in {gate.kind for gate in plan_change(three, render(write)).gates}
+
+
+class KilledError(Exception):
+    """As kill -9: nothing in vstream catches it."""
+
+
+class DyingServers(FakeServers):
+    """Nothing can be asked of them after so many updates of the write stream, or right before one."""
+
+    left = 0
+    does_last = False
+
+    async def update(self, config: Any) -> None:
+        if config.name == WRITE:
+            self.left -= 1
+            if self.left < 0 and not self.does_last:
+                raise KilledError
+        await super().update(config)
+        if config.name == WRITE and self.left < 0:
+            raise KilledError
+
+
+@pytest.mark.parametrize("write", CHANGES)
+async def test_killed_before_or_after_any_step_the_next_run_goes_on(write: Mapping[str, Any]) -> None:
+    desired = render(write)
+    for does_last in (False, True):
+        for updates in range(3):
+            servers = await servers_of("2.12.8")
+            dying = DyingServers()
+            dying.__dict__ = servers.__dict__
+            dying.left, dying.does_last = updates, does_last
+            with pytest.raises(KilledError):
+                await run(dying, desired)
+            paused = servers.streams_by_name[WRITE].config.subjects == PAUSED
+            assert paused is (0 < updates + does_last < 3)
+            servers.calls.clear()
+            assert (await run(servers, desired)).is_complete
+            assert plan_change(servers, desired).is_empty
+            if paused:
+                (held, resumed) = (servers.calls.index(f"{call} {WRITE}") for call in ("gate held", "update"))
+                if updates + does_last == 1:
+                    assert servers.calls.index(f"gate paused {WRITE}") < resumed < held
+                else:
+                    assert held < resumed
+                    assert (f"gate scaled {WRITE}" in servers.calls) is (write["replicas"] == 3)
+
+
+@pytest.mark.parametrize("write", CHANGES)
+async def test_it_resumes_where_servers_refuse_the_change(write: Mapping[str, Any]) -> None:
+    servers = await servers_of("2.12.8")
+    before = servers.streams_by_name[WRITE].config.fields
+
+    class RefusingServers(FakeServers):
+        async def update(self, config: Any) -> None:
+            if config.fields["num_replicas"] == 3 or config.fields["placement"] != before["placement"]:
+                raise make_refusal()
+            await super().update(config)
+
+    refusing = RefusingServers()
+    refusing.__dict__ = servers.__dict__
+    result = await run(refusing, render(write))
+    assert ([change.config.name for change in result.refused], result.is_complete) == ([WRITE], False)
+    assert servers.streams_by_name[WRITE].config.fields == before
+
+
+async def test_it_is_not_touched_where_it_cannot_be_paused() -> None:
+    servers = await servers_of("2.12.8")
+    servers.failures[f"update {WRITE}"] = [make_refusal()]
+    result = await run(servers, render(CHANGES[0]))
+    assert (len(result.refused), len(result.skipped)) == (1, 2)
+    assert servers.calls.count(f"update {WRITE}") == 1
+
+
+async def test_it_stays_paused_while_its_new_servers_lack_something() -> None:
+    servers = await servers_of("2.12.8")
+    servers.gate_timeouts[f"held {WRITE}"] = ["west-2 holds nothing yet"] * 99
+    result = await run(servers, render(CHANGES[0]), patience=0.0)
+    assert [timeout.missing for timeout in result.gate_timeouts] == ["west-2 holds nothing yet"]
+    assert servers.streams_by_name[WRITE].config.subjects == PAUSED
