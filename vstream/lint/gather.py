@@ -19,14 +19,7 @@ from vstream.lint.reading import claims, servers, streams
 from vstream.lint.reading.mappings import BlockCache
 from vstream.lint.reading.nodes import scalar, table
 from vstream.lint.secrets import downgrade_undefined_variables, without_chart_variables
-from vstream.lint.workspace import (
-    DEFAULT_SERVER_VERSION,
-    ClaimsAccount,
-    ConsumerFile,
-    ServerConf,
-    StreamFile,
-    Workspace,
-)
+from vstream.lint.workspace import ClaimsAccount, ConsumerFile, ServerConf, StreamFile, Workspace
 from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
 from vstream.syntax.document import Json
@@ -93,7 +86,6 @@ class GatheredFiles:
 
     def workspace(self, topology: Topology | None = None, server_version: ServerVersion | None = None) -> Workspace:
         """Everything as rules see it. A version that is given wins over that of *topology*."""
-        declared = topology.server_version if topology else DEFAULT_SERVER_VERSION
         claimed = [account.block for account in self.claims if account.block is not None]
         blocks = (*servers.distinct_blocks(self.servers), *claimed)
         return Workspace(
@@ -103,8 +95,7 @@ class GatheredFiles:
             streams=streams.with_roles(self.streams, topology),
             consumers=tuple(self.consumers),
             topology=topology,
-            server_version=server_version or declared,
-            is_version_stated=server_version is not None or topology is not None,
+            stated_version=server_version or (topology.server_version if topology else None),
         )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vstream.syntax.yaml import Path, SourceMap
     from vstream.topology.model import ServerVersion, Topology
 
-DEFAULT_SERVER_VERSION: ServerVersion = (2, 10)
+_DEFAULT_SERVER_VERSION: ServerVersion = (2, 10)
 """The oldest server that is assumed to read the files, where nothing says otherwise."""
 
 
@@ -412,20 +412,17 @@ class Workspace:
     streams: tuple[StreamFile, ...] = ()
     consumers: tuple[ConsumerFile, ...] = ()
     topology: Topology | None = None
-    server_version: ServerVersion = DEFAULT_SERVER_VERSION
-    """The oldest server that has to understand the files."""
-    is_version_stated: bool = False
-    """Whether somebody said so; anything but the default, and that of a topology, was said."""
+    stated_version: ServerVersion | None = None
+    """The oldest server that has to understand the files, as somebody or the topology says; None if nobody does."""
     is_rendered: bool = False
     """Whether the files are what the topology renders to: of many servers, those of some."""
     running: tuple[ServerConf, ...] = ()
     """What the servers run with now, if that was given to compare with."""
 
     @property
-    def stated_version(self) -> ServerVersion | None:
-        """The oldest server that has to understand the files, None if that was not stated."""
-        is_default = self.topology is None and self.server_version == DEFAULT_SERVER_VERSION
-        return self.server_version if self.is_version_stated or not is_default else None
+    def server_version(self) -> ServerVersion:
+        """The oldest server that has to understand the files: the oldest that is assumed, if nobody says."""
+        return self.stated_version or _DEFAULT_SERVER_VERSION
 
     @property
     def cluster_names(self) -> tuple[str, ...]:
