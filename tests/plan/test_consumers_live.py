@@ -165,7 +165,7 @@ async def rest(region: str, durable: str, number: int) -> list[str]:
 
 async def is_recorded_again_where_a_region_comes_back_empty(text: bytes) -> None:
     topology = parse_topology(text, "durable.yaml").require()
-    keeper = ConsumerSync(topology, ["foo"])
+    keeper = ConsumerSync(topology, ["foo"], list_endpoints(NAME))
     async with connect_all(topology, list_endpoints(NAME)) as connections, client_in("east") as client:
         await keeper.keep(connections)
         await client.jetstream(timeout=60).delete_consumer("foo-read-east", "reader-of-west")

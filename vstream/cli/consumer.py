@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -17,15 +16,13 @@ from vstream.cli.views import consumer as view
 from vstream.cli.views.json_output import format_json, print_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
-from vstream.health.live import consumer_position, consumer_sync
-from vstream.health.live.consumer_position import ConsumerMove, MoveRequest
-from vstream.health.live.consumer_sync import SyncedConsumer
+from vstream.health.live import consumer_position
+from vstream.health.live.consumer_position import MoveRequest
+from vstream.health.live.consumer_sync import ConsumerSync
 from vstream.plan import consumer_failover
 from vstream.plan.consumer_failover import Position
-from vstream.plan.live.connections import connect_all
-from vstream.render.pipeline import render_bundle
 from vstream.servers.find_servers import find_and_trust_servers
-from vstream.topology.model import Topology, VirtualStream
+from vstream.topology.model import Topology
 
 app = typer.Typer(
     help="Durable consumers of virtual streams: show them, and continue them in another region.", no_args_is_help=True
@@ -33,7 +30,6 @@ app = typer.Typer(
 
 Stream = Annotated[str, typer.Argument(help="The virtual stream.")]
 Durable = Annotated[str, typer.Argument(help="The consumer.")]
-_Round = Callable[[], Awaitable[tuple[SyncedConsumer, ...]]]
 
 
 @app.command("position")
@@ -58,9 +54,9 @@ def read_position(
     `vstream consumer position foo reader --region west --output /var/lib/vstream/foo-reader-west.json`
     """
     loaded = options.parse_topology_file(topology).require()
-    position = run(
-        _read_position(loaded, options.require_virtual_stream(loaded, stream, [region]), consumer, region, lab)
-    )
+    virtual = options.require_virtual_stream(loaded, stream, [region])
+    endpoints = find_and_trust_servers(loaded, lab).endpoints
+    position = run(consumer_position.read_position_in(loaded, endpoints, virtual, region, consumer))
     text = format_json("consumer-position", consumer_failover.as_dict(position))
     if out is not None:
         save_output(out, text + "\n", is_private=True)
@@ -94,32 +90,22 @@ def sync(
     """
     console.set_log(log_format, is_quiet=is_quiet)
 
-    def prepare(newest: Topology) -> _Round:
-        keeper = consumer_sync.ConsumerSync(newest, options.choose_streams(newest, streams))
+    def prepare(newest: Topology) -> ConsumerSync:
         endpoints = find_and_trust_servers(newest, lab).endpoints
+        return ConsumerSync(newest, options.choose_streams(newest, streams), endpoints)
 
-        async def sync_once() -> tuple[SyncedConsumer, ...]:
-            # Regions come and go: each look connects for itself.
-            async with connect_all(newest, endpoints) as connections:
-                return await keeper.keep(connections)
-
-        return sync_once
-
-    show = view.SyncPrinter(is_json=output == "json", is_watching=is_watching).show
+    printer = view.SyncPrinter(is_json=output == "json", is_watching=is_watching)
     followed = options.FollowedTopology(topology, prepare)
-    synced = run(_sync(followed.latest, show, every if is_watching else None))
+    if is_watching:
+        run(_watch(followed, printer, every))
+    synced = run(followed.latest().sync())
+    printer.show(synced)
     exit_unless_yes(is_no=any(item.is_refused for item in synced), is_unknown=any(item.problems for item in synced))
 
 
-async def _sync(
-    latest: Callable[[], _Round], show: Callable[[tuple[SyncedConsumer, ...]], None], every: float | None
-) -> tuple[SyncedConsumer, ...]:
-    """What one look has recorded; with *every*, look for ever."""
+async def _watch(followed: options.FollowedTopology[ConsumerSync], printer: view.SyncPrinter, every: float) -> NoReturn:
     while True:
-        synced = await latest()()
-        show(synced)
-        if every is None:
-            return synced
+        printer.show(await followed.latest().sync())
         await asyncio.sleep(every)
 
 
@@ -170,7 +156,8 @@ def failover(
         to=to,
         name=name or consumer,
     )
-    move, pending = run(_fail_over(request, lab, is_real=yes))
+    endpoints = find_and_trust_servers(loaded, lab).endpoints
+    move, pending = run(consumer_position.move_consumer(request, endpoints, is_approved=yes))
     if output == "json":
         print_json("consumer-failover", view.failover_as_dict(move, to, pending, is_done=yes))
         return
@@ -189,19 +176,3 @@ def _load_position(file: Path, meant: tuple[str, str, str]) -> Position:
     if recorded != meant:
         raise VstreamError(f"{file} is of {' / '.join(recorded)}, not of {' / '.join(meant)}")
     return position
-
-
-async def _read_position(
-    topology: Topology, stream: VirtualStream, durable: str, region: str, lab: str | None
-) -> Position:
-    async with connect_all(topology, find_and_trust_servers(topology, lab).endpoints) as connections:
-        connection = consumer_position.require_connection(connections, region, consumer_position.RECORDED_ONLY)
-        return await consumer_position.read_position(connection, topology, stream, region, durable)
-
-
-async def _fail_over(request: MoveRequest, lab: str | None, *, is_real: bool) -> tuple[ConsumerMove, int | None]:
-    """What it takes, and once it is done, how many messages are to be delivered. Changes nothing unless *is_real*."""
-    topology = request.topology
-    async with connect_all(topology, find_and_trust_servers(topology, lab).endpoints) as connections:
-        move = await consumer_position.plan_move(request, render_bundle(topology), connections)
-        return move, await consumer_position.carry_out_move(move, connections) if is_real else None

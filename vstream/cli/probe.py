@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -18,14 +16,11 @@ from vstream.cli.views import probe as view
 from vstream.cli.views import status as status_view
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.cli.views.progress import progress_bar
-from vstream.errors import NotReachableError, VstreamError
-from vstream.health.live.beacons import list_streams_with_beacons, publish_beacons, read_beacons
-from vstream.health.snapshot import BeaconSighting
-from vstream.plan.live.connections import connect_all, join_connections
+from vstream.errors import NotReachableError
+from vstream.health.live.beacons import BeaconRound, BeaconSender
 from vstream.probe.pipeline import ProbeOptions, probe_each_server, probe_regions
-from vstream.servers.find_servers import Servers, endpoints_as_user, find_and_trust_servers
+from vstream.servers.find_servers import endpoints_as_user, find_and_trust_servers
 from vstream.topology.accounts import PROBE_USER
-from vstream.topology.model import Topology
 
 
 def command(
@@ -109,10 +104,6 @@ def command(
     exit_unless_yes(is_no=report.is_fail, is_unknown=not report.is_pass)
 
 
-_BEACON_TIMEOUT = 3.0
-Round = Callable[[], Coroutine[Any, Any, bool]]
-
-
 def send_beacons(file: Path, lab: str | None, *, every: float | None, is_json: bool) -> None:
     """
     Show how old the newest beacon of each region is in each other region, then publish new ones.
@@ -120,47 +111,37 @@ def send_beacons(file: Path, lab: str | None, *, every: float | None, is_json: b
     *every*: seconds between two rounds, until Ctrl-C; None for one round. Exits with 1 if a beacon could not be
     published. Raises VstreamError where no stream of the topology in *file* takes beacons.
     """
-
-    def prepare(newest: Topology) -> Round:
-        if not list_streams_with_beacons(newest):
-            hint = "give one a subject for them: `canary: foo._canary.*` in the topology"
-            raise VstreamError("no stream takes beacons", hint=hint)
-        return partial(_send_once, newest, find_and_trust_servers(newest, lab), is_json)
-
-    followed = options.FollowedTopology(file, prepare)
-    is_published = run(followed.latest()() if every is None else _repeat(followed.latest, every))
-    exit_unless_yes(is_no=not is_published)
+    followed = options.FollowedTopology(
+        file, lambda newest: BeaconSender(newest, find_and_trust_servers(newest, lab).endpoints)
+    )
+    if every is not None:
+        run(_repeat(followed, every, is_json=is_json))
+    sent = run(followed.latest().send())
+    _show(sent, is_json=is_json)
+    exit_unless_yes(is_no=bool(sent.problems))
 
 
-async def _repeat(latest: Callable[[], Round], every: float) -> bool:
+async def _repeat(followed: options.FollowedTopology[BeaconSender], every: float, *, is_json: bool) -> NoReturn:
     """Rounds without end: an outage is what beacons are there to show."""
     while True:
         try:
-            await latest()()
+            _show(await followed.latest().send(), is_json=is_json)
         except NotReachableError as error:
             console.print_problem(f"not published: {error.message}")
         await asyncio.sleep(every)
 
 
-async def _send_once(topology: Topology, servers: Servers, is_json: bool) -> bool:
-    """Whether all beacons were published."""
-    async with connect_all(topology, servers.endpoints) as connections:
-        join_connections(connections)
-        seen = await read_beacons(topology, connections, patience=_BEACON_TIMEOUT)
-        problems = await publish_beacons(topology, connections)
-    _show(topology, seen, problems, is_json)
-    return not problems
-
-
-def _show(topology: Topology, seen: tuple[BeaconSighting, ...], problems: tuple[str, ...], is_json: bool) -> None:
+def _show(sent: BeaconRound, *, is_json: bool) -> None:
     if is_json:
         document = {
-            "topology": topology.name,
-            "beacons": [sighting.as_dict() for sighting in seen],
-            "problems": list(problems),
+            "topology": sent.topology.name,
+            "beacons": [sighting.as_dict() for sighting in sent.seen],
+            "problems": list(sent.problems),
         }
         print_json("probe-beacons", document, layout=JsonLayout.LINE)
         return
-    console.stdout().print(status_view.render_beacon_matrix([region.name for region in topology.regions], seen))
-    for problem in problems:
+    console.stdout().print(
+        status_view.render_beacon_matrix([region.name for region in sent.topology.regions], sent.seen)
+    )
+    for problem in sent.problems:
         console.print_problem(f"not published: {problem}")

@@ -16,9 +16,10 @@ from vstream.health.snapshot import BeaconSighting
 from vstream.jetstream import direct
 from vstream.jetstream.answers import api_error, decode_object
 from vstream.jetstream.connection import Connection
-from vstream.plan.live.connections import require_reached
+from vstream.plan.live.connections import connect_all, join_connections, require_reached
 from vstream.topology import naming, physical
-from vstream.topology.model import Topology, VirtualStream
+from vstream.topology.model import Endpoint, Topology, VirtualStream
+from vstream.value_class import value_class
 
 HEADER = "Vstream-Beacon"
 """`<region of origin> <seconds since 1970>`."""
@@ -26,6 +27,7 @@ _EXPECTED_STREAM = "Nats-Expected-Stream"
 _MAX_PARALLEL_REQUESTS = 32
 MAX_BEACONS = 324
 """Number of beacons that one look reads: those of 36 streams in three regions. Each is a request."""
+_LOOK_TIMEOUT = 3.0
 
 
 def list_streams_with_beacons(topology: Topology) -> tuple[VirtualStream, ...]:
@@ -106,3 +108,31 @@ def _list_pairs(topology: Topology) -> Iterator[tuple[VirtualStream, str]]:
     for stream in list_streams_with_beacons(topology):
         for region in stream.regions:
             yield stream, region
+
+
+@value_class
+class BeaconRound:
+    """The newest beacons, and what went wrong when newer ones were published."""
+
+    topology: Topology
+    seen: tuple[BeaconSighting, ...]
+    problems: tuple[str, ...]
+
+
+class BeaconSender:
+    """Reads and publishes the beacons of *topology* by *endpoints*. Raises VstreamError where no stream takes any."""
+
+    def __init__(self, topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:
+        if not list_streams_with_beacons(topology):
+            hint = "give one a subject for them: `canary: foo._canary.*` in the topology"
+            raise VstreamError("no stream takes beacons", hint=hint)
+        self._topology = topology
+        self._endpoints = endpoints
+
+    async def send(self) -> BeaconRound:
+        """Read the newest beacon of each region in each region, then publish. Raises NotReachableError if no region can be reached."""
+        async with connect_all(self._topology, self._endpoints) as connections:
+            join_connections(connections)
+            seen = await read_beacons(self._topology, connections, patience=_LOOK_TIMEOUT)
+            problems = await publish_beacons(self._topology, connections)
+        return BeaconRound(topology=self._topology, seen=seen, problems=problems)

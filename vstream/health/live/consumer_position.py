@@ -30,10 +30,12 @@ from vstream.plan.consumer_failover import (
     record_name,
     takes,
 )
+from vstream.plan.live.connections import connect_all
+from vstream.render.pipeline import render_bundle
 from vstream.topology import naming, physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
-from vstream.topology.model import Role, Topology, VirtualStream
+from vstream.topology.model import Endpoint, Role, Topology, VirtualStream
 from vstream.topology.stream_config import OWNERSHIP_KEYS, source_name
 from vstream.value_class import value_class
 
@@ -43,7 +45,7 @@ _Read = Callable[[Connection, str, int, float], Awaitable[direct.DirectMessage |
 
 MAX_SCANNED = 65_536
 """Number of messages before the position that are searched for the last one of each origin."""
-RECORDED_ONLY = "`vstream consumer sync` keeps its consumers' positions in the other regions; none is there"
+_RECORDED_ONLY = "`vstream consumer sync` keeps its consumers' positions in the other regions; none is there"
 """What to do where a region does not answer whose positions are asked for."""
 _TO_HINT = "name a region that answers with `--to`"
 _MAX_PARALLEL_READS = 64
@@ -97,9 +99,27 @@ class ConsumerMove:
         return self.landing.again + self.position.beyond + self.position.unacknowledged
 
 
+async def read_position_in(
+    topology: Topology, endpoints: Mapping[str, Endpoint], stream: VirtualStream, region: str, durable: str
+) -> Position:
+    """How far *durable* is in *region*. Raises VstreamError if that cannot be known."""
+    async with connect_all(topology, endpoints) as connections:
+        connection = _require_connection(connections, region, _RECORDED_ONLY)
+        return await read_position(connection, topology, stream, region, durable)
+
+
+async def move_consumer(
+    request: MoveRequest, endpoints: Mapping[str, Endpoint], *, is_approved: bool
+) -> tuple[ConsumerMove, int | None]:
+    """What it takes, and once it is done, how many messages are to be delivered. Changes nothing unless *is_approved*."""
+    async with connect_all(request.topology, endpoints) as connections:
+        move = await plan_move(request, render_bundle(request.topology), connections)
+        return move, await carry_out_move(move, connections) if is_approved else None
+
+
 async def plan_move(request: MoveRequest, bundle: Bundle, connections: Connections) -> ConsumerMove:
     """What it takes to continue the consumer; nothing is changed. Raises VstreamError if that cannot be known."""
-    target = require_connection(connections, request.to, _TO_HINT)
+    target = _require_connection(connections, request.to, _TO_HINT)
     name = physical.read_stream_in(request.stream, request.to)
     position, is_recorded = request.recorded, True
     if position is None:
@@ -116,7 +136,7 @@ async def plan_move(request: MoveRequest, bundle: Bundle, connections: Connectio
 
 async def carry_out_move(move: ConsumerMove, connections: Connections) -> int:
     """Make the consumer, in place of the one that is there. Returns how many messages it is to deliver. Raises VstreamError."""
-    admin, existing = JetStreamAdmin(require_connection(connections, move.request.to, _TO_HINT)), move.existing
+    admin, existing = JetStreamAdmin(_require_connection(connections, move.request.to, _TO_HINT)), move.existing
     if existing is not None and existing.waiting:
         raise RefusedError(
             f"{existing.waiting} requests of clients wait at `{existing.config.name}`: they would lose their place",
@@ -130,7 +150,7 @@ async def carry_out_move(move: ConsumerMove, connections: Connections) -> int:
     return created.pending
 
 
-def require_connection(connections: Connections, region: str, hint: str) -> Connection:
+def _require_connection(connections: Connections, region: str, hint: str) -> Connection:
     """The connection to *region*. Raises VstreamError with *hint* if there is none."""
     connection = connections.get(region) or VstreamError(f"region `{region}` was given up")
     if isinstance(connection, VstreamError):
@@ -142,12 +162,12 @@ async def _find_position(request: MoveRequest, connections: Connections) -> tupl
     """The position in the region it comes from, or as its new region has kept it if that does not answer; and whether so."""
     stream, durable, come_from = request.stream, request.durable, str(request.come_from)
     try:
-        connection = require_connection(connections, come_from, RECORDED_ONLY)
+        connection = _require_connection(connections, come_from, _RECORDED_ONLY)
         return await read_position(connection, request.topology, stream, come_from, durable), False
     except (ServerError, UnknownNameError):
         raise
     except VstreamError:
-        admin = JetStreamAdmin(require_connection(connections, request.to, _TO_HINT))
+        admin = JetStreamAdmin(_require_connection(connections, request.to, _TO_HINT))
         keeper = await find_consumer(
             admin, physical.read_stream_in(stream, request.to), record_name(come_from, durable)
         )

@@ -16,9 +16,9 @@ from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
 from vstream.plan.consumer_failover import Position, parse_record, record_config
-from vstream.plan.live.connections import require_reached
+from vstream.plan.live.connections import connect_all, require_reached
 from vstream.topology import physical
-from vstream.topology.model import Topology, VirtualStream
+from vstream.topology.model import Endpoint, Topology, VirtualStream
 from vstream.topology.replication import Durable, list_durables
 from vstream.value_class import value_class
 
@@ -36,12 +36,18 @@ class SyncedConsumer:
 
 
 class ConsumerSync:
-    """Keeps the positions of all durables of *topology* on the virtual *streams*, whenever `keep` is called."""
+    """Keeps the positions of all durables of *topology* on the virtual *streams*, whenever `sync` or `keep` is called."""
 
-    def __init__(self, topology: Topology, streams: Collection[str]) -> None:
+    def __init__(self, topology: Topology, streams: Collection[str], endpoints: Mapping[str, Endpoint]) -> None:
         self._topology = topology
+        self._endpoints = endpoints
         self._streams = {stream.name: stream for stream in topology.streams if stream.name in streams}
         self._kept: dict[tuple[Durable, str], Position] = {}
+
+    async def sync(self) -> tuple[SyncedConsumer, ...]:
+        """`keep`, with connections of its own: regions come and go."""
+        async with connect_all(self._topology, self._endpoints) as connections:
+            return await self.keep(connections)
 
     async def keep(self, connections: Mapping[str, Connection | VstreamError]) -> tuple[SyncedConsumer, ...]:
         """Read every position, and write it wherever it has changed. Never raises for what servers say."""
