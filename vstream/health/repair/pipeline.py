@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -171,7 +171,6 @@ async def check_and_repair(request: RepairRequest, observer: RepairObserver) -> 
     """
     contents = ContentRepairs()
     repaired_sourcing, repaired_contents = RepairedSourcing(), RepairedContents()
-    hindrance: str | None = None
     async with connect_reconnecting(request.topology, request.target.endpoints) as opened:
         leftovers: tuple[Leftover, ...] = ()
         if request.kinds & {RepairKind.CLEAR, RepairKind.REPLAY}:
@@ -182,7 +181,8 @@ async def check_and_repair(request: RepairRequest, observer: RepairObserver) -> 
             repaired_sourcing = await _repair_sourcing(request, opened, sourcing, observer)
             observer.repaired_sourcing(repaired_sourcing)
         kinds = request.kinds & _CONTENT_KINDS
-        if RepairKind.REPLAY in kinds and (hindrance := _find_hindrance(leftovers, request)) is not None:
+        hindrances = tuple(_list_hindrances(leftovers, request)) if RepairKind.REPLAY in kinds else ()
+        if hindrances:
             kinds -= {RepairKind.REPLAY}
         if kinds:
             connections = select_reached(opened)
@@ -191,7 +191,6 @@ async def check_and_repair(request: RepairRequest, observer: RepairObserver) -> 
             if request.is_approved:
                 repaired_contents = await _repair_contents(request.topology, read, contents, connections, observer)
                 observer.repaired_contents(repaired_contents)
-    hindrances = () if hindrance is None else (hindrance,)
     return RepairResult(
         request=request,
         sourcing=sourcing,
@@ -201,8 +200,8 @@ async def check_and_repair(request: RepairRequest, observer: RepairObserver) -> 
     )
 
 
-def _find_hindrance(leftovers: Iterable[Leftover], request: RepairRequest) -> str | None:
-    """Why nothing is replayed: what another repair is about to put in would be put in twice. None if no stream of one stays."""
+def _list_hindrances(leftovers: Iterable[Leftover], request: RepairRequest) -> Iterator[str]:
+    """Why nothing is replayed: what another repair, a stream of which stays, is about to put in would be put in twice."""
     is_cleared = request.is_approved and RepairKind.CLEAR in request.kinds
     streams = (stream for stream in request.topology.streams if stream.name in request.streams)
     prefixes = tuple(physical.physical_name(stream, Role.WRITE, "") for stream in streams)
@@ -211,8 +210,8 @@ def _find_hindrance(leftovers: Iterable[Leftover], request: RepairRequest) -> st
             reason = "`vstream repair messages --kind clear --yes` removes what a killed repair has left"
             if leftover.is_running:
                 reason = "a running repair uses it"
-            return f"missing messages are not looked for before `{leftover.stream}` is gone: {reason}"
-    return None
+            yield f"missing messages are not looked for before `{leftover.stream}` is gone: {reason}"
+            return
 
 
 async def _plan_sourcing(request: RepairRequest, opened: _Opened, leftovers: tuple[Leftover, ...]) -> SourcingRepairs:
