@@ -158,7 +158,7 @@ class _Probe:
         reached = [region for region in regions if region in self._reached]
         tried = (direct_get_forms.NUMBER + len(pull_requests.NAMES)) if self._options.all_forms else 0
         checks = len(regions) - len(reached) + len(reached) * (len(stream.subjects) + 2 + tried)
-        if _subject_without_wildcards(stream) is not None:
+        if _explain_lack_of_canary(stream) is not None:
             return checks + 1
         # Every pair; and for what is reached a publish and its removal, if anything is, and each copy's.
         copies = sum(part.role in {Role.READ, Role.ORDER} for part in stream.physical)
@@ -167,9 +167,8 @@ class _Probe:
     def _report(self, checks: Iterable[Check]) -> None:
         for check in checks:
             self._checks.append(check)
-            self._options.on_progress(
-                Progress(check=check, done=len(self._checks), total=max(self._total, len(self._checks)))
-            )
+            done = len(self._checks)
+            self._options.on_progress(Progress(check=check, done=done, total=max(self._total, done)))
 
     async def _walk(self, stream: VirtualStream, region: str) -> None:
         target = self._target(stream, region)
@@ -196,7 +195,7 @@ class _Probe:
             self._report([await hops.probe_direct_get(target, facts)])
 
     async def _send_canaries(self, stream: VirtualStream) -> None:
-        reason = _subject_without_wildcards(stream)
+        reason = _explain_lack_of_canary(stream)
         if reason is not None:
             detail, hint = reason
             check = Check(
@@ -288,14 +287,14 @@ class _Probe:
         return tuple(sorted(self._checks, key=key))
 
 
-def _subject_without_wildcards(stream: VirtualStream) -> tuple[str, str] | None:
+def _explain_lack_of_canary(stream: VirtualStream) -> tuple[str, str] | None:
     """Why *stream* gets no canaries, and what to do about it; None if it does get some."""
     if stream.is_bucket:
         return "no canary: in a bucket it would be somebody's key or object", "a stream of its own for canaries"
     if any(part.settings.fields.get("allow_msg_counter") for part in stream.physical):
         return "no canary: servers refuse messages that are not increments", "a stream of its own for canaries"
     if stream.canary is None:
-        return _NO_CANARY, _how_to_agree(stream)
+        return _NO_CANARY, _suggest_canary(stream)
     if any(part.settings.fields.get("deny_delete") for part in stream.physical):
         return (
             "no canary: it could never be removed from a stream with `deny_delete`",
@@ -304,7 +303,7 @@ def _subject_without_wildcards(stream: VirtualStream) -> tuple[str, str] | None:
     return None
 
 
-def _how_to_agree(stream: VirtualStream) -> str:
+def _suggest_canary(stream: VirtualStream) -> str:
     for pattern in stream.subjects:
         if any(map(naming.is_wildcard, pattern.split("."))):
             subject = naming.probe_subject(pattern).replace("_vstream_probe", "_canary")
