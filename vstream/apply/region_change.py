@@ -171,7 +171,8 @@ async def fail_over(
     servers = find_and_trust_servers(request.before.topology, request.lab)
     report = await _ask_whether_dead(request, (request.region, *also), servers)
     watch.on_report(servers, report)
-    if not _is_accepted(report, is_declared_dead=is_declared_dead):
+    enough = {DeathVerdict.DEAD, DeathVerdict.UNKNOWN} if is_declared_dead else {DeathVerdict.DEAD}
+    if report.verdict not in enough:
         return MaybeAlive(report=report)
     edit = await give_up(request.before, report.regions, servers.endpoints)
     change = await _plan_and_apply(edit, request, watch, report=report)
@@ -238,12 +239,6 @@ async def _ask_whether_dead(request: RegionRequest, regions: tuple[str, ...], se
         raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
     system = find_system_endpoints(servers, witnesses)
     return await ask_witnesses(topology, regions, {**servers.endpoints, **servers.lost}, witnesses, system)
-
-
-def _is_accepted(report: DeathReport, *, is_declared_dead: bool) -> bool:
-    """Whether what *report* says is enough to give the regions up."""
-    is_unknown = report.verdict is DeathVerdict.UNKNOWN
-    return report.verdict is DeathVerdict.DEAD or (is_unknown and is_declared_dead)
 
 
 async def _bring_servers_back(edit: TopologyEdit, request: RegionRequest, watch: RegionWatch) -> bool:

@@ -8,11 +8,10 @@ import typer
 
 from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.region_change import LOOK_TIMEOUT, PlannedChange, RegionRequest, drain, undo_drain
-from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, exit_unless_yes
-from vstream.cli.region_steps import load_edit, make_watch, report_end_or_exit
+from vstream.cli.region_steps import load_edit, make_request, make_watch, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
@@ -56,15 +55,7 @@ def command(
     current, is_json = before.topology, output == "json"
     names = [region.name for region in current.regions]
     if target in names:
-        request = RegionRequest(
-            region=target,
-            before=before,
-            lab=lab,
-            templates=templates,
-            is_approved=yes,
-            shipping=ShippingOptions(command=ship_with),
-            gate_timeout=gate_timeout,
-        )
+        request = make_request(target, before, lab, templates, yes=yes, ship_with=ship_with, gate_timeout=gate_timeout)
         watch = make_watch(current, names_servers=True, is_json=is_json)
         change = run(undo_drain(request, watch) if is_undone else drain(request, watch, taker=to))
         _report_region(request, change, is_undone=is_undone, is_json=is_json)

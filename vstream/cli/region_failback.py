@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.region_change import NotStarted, RegionRequest, fail_back
-from vstream.apply.shipping import ShippingOptions
+from vstream.apply.region_change import NotStarted, fail_back
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.region_steps import load_edit, make_watch, report_end_or_exit
+from vstream.cli.region_steps import load_edit, make_request, make_watch, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
@@ -35,16 +34,9 @@ def command(
 
     Examples: `vstream region failback west`, `vstream region failback west acme.yaml --yes`
     """
-    request = RegionRequest(
-        region=region,
-        before=load_edit(topology),
-        lab=lab,
-        templates=templates,
-        is_approved=yes,
-        shipping=ShippingOptions(command=ship_with),
-        gate_timeout=gate_timeout,
-    )
-    watch = make_watch(request.before.topology, is_json=output == "json")
+    before = load_edit(topology)
+    request = make_request(region, before, lab, templates, yes=yes, ship_with=ship_with, gate_timeout=gate_timeout)
+    watch = make_watch(before.topology, is_json=output == "json")
     result = run(fail_back(request, watch))
     if output == "json":
         print_json("failback", view.as_dict(result, (region,)))

@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.region_change import MaybeAlive, RegionRequest, fail_over
-from vstream.apply.shipping import ShippingOptions
+from vstream.apply.region_change import MaybeAlive, fail_over
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import exit_unless_yes
-from vstream.cli.region_steps import load_edit, make_watch, report_end_or_exit
+from vstream.cli.region_steps import load_edit, make_request, make_watch, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
@@ -48,16 +47,9 @@ def command(
     Examples: `vstream region failover west`, `vstream region failover west acme.yaml --also central --yes`
     """
     regions = tuple(dict.fromkeys((region, *(also or ()))))
-    request = RegionRequest(
-        region=region,
-        before=load_edit(topology),
-        lab=lab,
-        templates=templates,
-        is_approved=yes,
-        shipping=ShippingOptions(command=ship_with),
-        gate_timeout=gate_timeout,
-    )
-    watch = make_watch(request.before.topology, is_json=output == "json")
+    before = load_edit(topology)
+    request = make_request(region, before, lab, templates, yes=yes, ship_with=ship_with, gate_timeout=gate_timeout)
+    watch = make_watch(before.topology, is_json=output == "json")
     result = run(fail_over(request, watch, also=regions[1:], is_declared_dead=is_declared))
     if output == "json":
         print_json("failover", view.as_dict(result, regions))

@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from vstream.apply.pipeline import AppliedPlan
-from vstream.apply.region_change import PlannedChange, RegionWatch
+from vstream.apply.region_change import PlannedChange, RegionRequest, RegionWatch
+from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.shared_steps import exit_if_blocked, exit_unless_done, report_applied, show_changes
 from vstream.cli.views import apply as apply_view
@@ -19,6 +20,28 @@ from vstream.plan.topology_edit import TopologyEdit
 from vstream.servers.find_servers import Servers
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Topology
+
+
+def make_request(
+    region: str,
+    before: TopologyEdit,
+    lab: str | None,
+    templates: Path | None,
+    *,
+    yes: bool,
+    ship_with: str | None,
+    gate_timeout: float,
+) -> RegionRequest:
+    """The change of *region* that the options of a command ask for."""
+    return RegionRequest(
+        region=region,
+        before=before,
+        lab=lab,
+        templates=templates,
+        is_approved=yes,
+        shipping=ShippingOptions(command=ship_with),
+        gate_timeout=gate_timeout,
+    )
 
 
 def make_watch(before: Topology, *, names_servers: bool = False, is_json: bool) -> RegionWatch:

@@ -100,7 +100,6 @@ def _list_notes(bundle: Bundle) -> Iterator[str]:
 def _as_source(content: bytes, name: str) -> Source:
     """The file as a topology or a scenario, whatever it is called: nothing else can be meant."""
     kind = detect.detect(content.decode("utf-8", errors="replace"), f"{name}.yaml")
-    is_scenario = kind is detect.FileKind.SCENARIO
-    return Source(
-        name=name, content=content, kind=detect.FileKind.SCENARIO if is_scenario else detect.FileKind.TOPOLOGY
-    )
+    if kind is not detect.FileKind.SCENARIO:
+        kind = detect.FileKind.TOPOLOGY
+    return Source(name=name, content=content, kind=kind)
