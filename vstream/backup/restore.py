@@ -162,8 +162,8 @@ async def _wait_until_taken(connection: ReconnectingConnection, gates: Sequence[
 
 
 async def _read_state(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> RestoreState:
-    _check_request(request)
-    _check_versions(request, connections)
+    _require_fitting_topology(request)
+    _refuse_older_servers(request, connections)
     record = request.record
     missing: list[str] = []
     marked: list[str] = []
@@ -188,7 +188,7 @@ async def _read_state(request: RestoreRequest, connections: Mapping[str, Reconne
     return RestoreState(missing=tuple(missing), marked=tuple(marked), unfinished=tuple(unfinished))
 
 
-def _check_request(request: RestoreRequest) -> None:
+def _require_fitting_topology(request: RestoreRequest) -> None:
     """Raise RefusedError if the backup is of something else than the topology, or needs more servers."""
     refuse_streams_in_accounts(request.streams)
     record, names = request.record, {stream.config.name for stream in request.streams}
@@ -210,7 +210,7 @@ def _check_request(request: RestoreRequest) -> None:
             )
 
 
-def _check_versions(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> None:
+def _refuse_older_servers(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> None:
     """Raise RefusedError if a server is older than those of the backup: it cannot read their snapshots."""
     texts = (server.version for server in request.directory.capture.manifest().servers)
     newest = max((version[:2] for text in texts if (version := parse_version(text)) is not None), default=(0, 0))

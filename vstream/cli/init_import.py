@@ -44,7 +44,7 @@ def write_topology_of_servers(
     is_stdout = str(file) == "-"
     if is_stdout and is_json:
         raise typer.BadParameter("`-` already writes the topology to standard output", param_hint="--format")
-    _check_connects(name or "x", connects, monitors)
+    _require_sayable(name or "x", connects, monitors)
     endpoints = [(label, _make_endpoint(connect)) for label, connect in connects.items()]
     if lab is not None:
         if not is_running(lab):
@@ -72,7 +72,7 @@ def write_topology_of_servers(
     exit_unless_yes(is_no=imported.plan is None)
 
 
-def _check_connects(name: str, connects: Mapping[str, dict[str, object]], monitors: Sequence[str]) -> None:
+def _require_sayable(name: str, connects: Mapping[str, dict[str, object]], monitors: Sequence[str]) -> None:
     """Raises BadParameter for what a topology could not say, in the words of the topology's own check."""
     monitor: dict[str, object] = {"monitor": list(monitors)} if monitors else {}
     regions = {f"r{number}": connect for number, connect in enumerate(connects.values())}

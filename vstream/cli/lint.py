@@ -177,7 +177,7 @@ def command(
         diff=diff,
         statistics=statistics,
     )
-    _check_combination(options, is_watching=watch)
+    _refuse_combinations(options, is_watching=watch)
     if watch:
         _watch(options)
     # Trees of a hundred thousand nodes, without a cycle among them: looking for cycles takes as long as the work.
@@ -188,7 +188,7 @@ def command(
     raise typer.Exit(code)
 
 
-def _check_combination(options: LintOptions, *, is_watching: bool) -> None:
+def _refuse_combinations(options: LintOptions, *, is_watching: bool) -> None:
     if options.diff and (options.fix or options.write_baseline or options.statistics):
         raise typer.BadParameter(
             "it cannot be combined with `--fix`, `--write-baseline` or `--statistics`", param_hint="--diff"

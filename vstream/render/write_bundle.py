@@ -25,14 +25,14 @@ def write_bundle(artifacts: Sequence[Artifact], directory: Path) -> int:
     private = {(directory / path).parent for path in paths if is_private(path)}
     try:
         directory.mkdir(mode=_PRIVATE_DIRECTORY if directory in private else 0o755, parents=True, exist_ok=True)
-        _check_no_links(directory, PurePosixPath(BUNDLE_MARKER))
+        _require_inside(directory, PurePosixPath(BUNDLE_MARKER))
         if any(directory.iterdir()) and not marker.is_file():
             raise VstreamError(
                 f"{directory} has files that vstream did not write", hint="name an empty or new directory with -o"
             )
         old_paths = set(marker.read_text(encoding="utf-8").splitlines()) if marker.is_file() else set()
         for path in paths | old_paths:
-            _check_no_links(directory, PurePosixPath(path))
+            _require_inside(directory, PurePosixPath(path))
         # Both lists first: whatever happens below, the next run knows which files are ours.
         _write_readable(marker, "".join(f"{path}\n" for path in sorted(paths | old_paths)))
         for parent in sorted({(directory / path).parent for path in paths}):
@@ -50,7 +50,7 @@ def write_bundle(artifacts: Sequence[Artifact], directory: Path) -> int:
     return len(stale_paths)
 
 
-def _check_no_links(directory: Path, path: PurePosixPath) -> None:
+def _require_inside(directory: Path, path: PurePosixPath) -> None:
     """Raises VstreamError if *path* leads out of *directory*, or may lead out of it."""
     if path.is_absolute() or ".." in path.parts:
         raise VstreamError(

@@ -54,17 +54,17 @@ class RecognisedTopology:
 def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
     """The virtual streams of the topology *owner*, and those that nobody has marked."""
     parts, unmatched = match_streams(system.streams, owner)
-    where, unsure = locate_regions(system, parts)
+    layout, unsure = locate_regions(system, parts)
     by_name: dict[str, list[MatchedStream]] = {}
     for part in parts:
-        by_name.setdefault(part.virtual, []).append(with_place(part, where))
-    kind = _guess_naming(parts)
-    led = _leads_by_stream(system)
+        by_name.setdefault(part.virtual, []).append(with_place(part, layout))
+    scheme = _guess_naming(parts)
+    leads = _leads_by_stream(system)
     virtual: list[RecognisedStream] = []
     incomplete: list[UndescribedItem] = []
     for name, matched in sorted(by_name.items()):
         is_valid = re.match(STREAM_PATTERN, name) is not None
-        recognised = _recognise_stream(name, matched, where, kind, led.get(name, ())) if is_valid else None
+        recognised = _recognise_stream(name, matched, layout, scheme, leads.get(name, ())) if is_valid else None
         if recognised is not None:
             virtual.append(recognised)
         else:
@@ -72,7 +72,7 @@ def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
     reported = [*unmatched, *incomplete, *unsure, *_find_dangling(virtual, system)]
     told = {*(part.stream.config.name for part in parts), *(item.name for item in reported)}
     plain = _list_plain(system, {*told, *(recognised.takes_over for recognised in virtual)})
-    return RecognisedTopology(places=where, naming=kind, virtual=tuple(virtual), undescribed=(*reported, *plain))
+    return RecognisedTopology(places=layout, naming=scheme, virtual=tuple(virtual), undescribed=(*reported, *plain))
 
 
 def _list_incomplete(name: str, parts: Sequence[MatchedStream], *, is_valid: bool) -> Iterator[UndescribedItem]:
@@ -85,7 +85,7 @@ def _list_incomplete(name: str, parts: Sequence[MatchedStream], *, is_valid: boo
 
 
 def _recognise_stream(
-    name: str, parts: Sequence[MatchedStream], where: RegionLayout, kind: Naming, led: Sequence[tuple[str, Lead]]
+    name: str, parts: Sequence[MatchedStream], layout: RegionLayout, scheme: Naming, leads: Sequence[tuple[str, Lead]]
 ) -> RecognisedStream | None:
     roles = {part.role for part in parts}
     origin = next((part for part in parts if part.role is Role.ORIGIN), None)
@@ -95,9 +95,9 @@ def _recognise_stream(
             mirror and (mirror == name or mirror.startswith(f"{name}-{Role.ORDER.value}-")) for mirror in mirrored
         )
         model = Consistency.ORDERED if Role.ORDER in roles or ordered else Consistency.VIRTUAL
-        subjects = _find_subjects(parts, where, kind, led) or _read_from_ordering_stream(name, parts)
+        subjects = _find_subjects(parts, layout, scheme, leads) or _read_from_ordering_stream(name, parts)
     elif origin is not None:
-        model = Consistency.HOMED if origin.place in where.regions else Consistency.STRETCH
+        model = Consistency.HOMED if origin.place in layout.regions else Consistency.STRETCH
         subjects = _list_subjects(origin)
     else:
         return None
@@ -106,7 +106,7 @@ def _recognise_stream(
         name=name,
         consistency=model,
         subjects=subjects,
-        regions=tuple(region for region in where.regions if region in has),
+        regions=tuple(region for region in layout.regions if region in has),
         parts=tuple(parts),
         home=origin.place if origin is not None and model is Consistency.HOMED else None,
         is_order_named=model is Consistency.ORDERED and name in mirrored,
@@ -139,23 +139,23 @@ def _is_isolated(part: MatchedStream) -> bool:
 
 
 def _find_subjects(
-    parts: Sequence[MatchedStream], where: RegionLayout, kind: Naming, led: Sequence[tuple[str, Lead]]
+    parts: Sequence[MatchedStream], layout: RegionLayout, scheme: Naming, leads: Sequence[tuple[str, Lead]]
 ) -> tuple[str, ...]:
     """What clients publish on: with the blog's naming the write streams say it, else the loaded rules that lead to them."""
     writes = [part for part in parts if part.role is Role.WRITE]
-    if kind is Naming.BLOG:
+    if scheme is Naming.BLOG:
         listed = [
             subject for part in writes for subject in _list_subjects(part) if subject.split(".")[1:2] == [part.place]
         ]
         laid_out = [subject for subject in _transform_sources(parts) if subject in listed] + listed
-        return tuple(dict.fromkeys(naming.virtual_subject(kind, subject) for subject in laid_out))
-    destinations = {(where.regions.get(part.place), part.place) for part in writes}
-    return tuple(dict.fromkeys(source for source, lead in led if lead in destinations))
+        return tuple(dict.fromkeys(naming.virtual_subject(scheme, subject) for subject in laid_out))
+    destinations = {(layout.regions.get(part.place), part.place) for part in writes}
+    return tuple(dict.fromkeys(source for source, lead in leads if lead in destinations))
 
 
 def _leads_by_stream(system: Discovered) -> Mapping[str, list[tuple[str, Lead]]]:
     """By virtual stream, the subjects that mapping rules lead to its isolated write streams, and where each leads."""
-    led: dict[str, list[tuple[str, Lead]]] = {}
+    leads: dict[str, list[tuple[str, Lead]]] = {}
     for rules in system.rules.values():
         for source, destinations in rules.items():
             pattern = _number_wildcards(naming.with_placeholders(source))
@@ -165,8 +165,8 @@ def _leads_by_stream(system: Discovered) -> Mapping[str, list[tuple[str, Lead]]]
                 stream, _, rest = rest.partition(".")
                 region, _, rest = rest.partition(".")
                 if prefix == naming.PHYSICAL_PREFIX and _number_wildcards(rest) == pattern:
-                    led.setdefault(stream, []).append((source, (cluster, region)))
-    return led
+                    leads.setdefault(stream, []).append((source, (cluster, region)))
+    return leads
 
 
 def _transform_sources(parts: Iterable[MatchedStream]) -> Iterable[str]:

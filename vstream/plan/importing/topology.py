@@ -71,10 +71,10 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     The default name is that of the streams' owner. Raises UnknownNameError if several topologies own streams there, and
     RefusedError if what runs is not laid out as a topology with `routing: mapped` is.
     """
-    check_routing(system)
-    called = name or _find_owner(system)
-    seen = recognise(system, called)
-    data, unsaid = topology_document(called, system, seen)
+    require_mapped_routing(system)
+    topology_name = name or _find_owner(system)
+    seen = recognise(system, topology_name)
+    data, unsaid = topology_document(topology_name, system, seen)
     checked = parse_topology(format_yaml(data, (), {}, ()).encode(), file)
     undescribed = [*seen.undescribed, *unsaid, *_list_missing_answers(system, seen)]
     topology = None if any(finding.is_error for finding in checked.diagnostics) else checked.topology
@@ -95,7 +95,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     for consumers in system.consumers.values():
         owners |= {consumer.config.owner for consumer in consumers.values() if consumer.config.durable in durables}
     return ImportedTopology(
-        name=called,
+        name=topology_name,
         text=written,
         naming=seen.naming.value,
         streams={recognised.name: recognised.consistency.value for recognised in seen.virtual},
@@ -107,7 +107,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     )
 
 
-def check_routing(system: Discovered) -> None:
+def require_mapped_routing(system: Discovered) -> None:
     """Raises RefusedError if the running streams have another routing than `mapped`."""
     marks = {stream.config.metadata.get(ROUTING_KEY) for stream in system.streams.values()}
     marked = [profile.routing for profile in _HIDING if profile.routing.value in marks]
