@@ -10,10 +10,10 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from enum import Enum
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from vstream.apply.port import LEFT_TO_OTHERS, Administration, ReaderAdmin, StreamAdmin
+from vstream.apply.port import LEFT_TO_OTHERS, Administration, GateChecker, ReaderAdmin, StreamAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.error_codes import ELECTION_TIMEOUT
@@ -140,86 +140,85 @@ async def execute_plan(plan: Plan, administration: Administration, *, watch: App
     Removals are skipped where a server's loaded rules are unknown, since it may still send publishes there. Never raises
     for what servers answer.
     """
-    run = _PlanRun(plan, administration, watch)
-    await run.note_before_moves()
+    run = _PlanRun(plan, administration, await _note_before_moves(plan, administration.checker), watch)
     for stage in list_stages(plan):
         await run.carry_out(stage)
-    return run.make_result()
+    return run.outcome.as_result(plan)
 
 
-class _StageStart(Enum):
-    """How a stage begins."""
+@value_class
+class _BeforeMoves:
+    """What nobody can ask once streams move or are scaled."""
 
-    WAIT = "wait"
-    """As soon as its gates hold."""
-    REFRESH = "refresh"
-    """As soon as readers are refreshed, each once a gate says that what it reads is there."""
-    SKIP = "skip"
-    """Not at all."""
+    leaders: Mapping[str, str | None]
+    """Of the streams that will."""
+    held: Mapping[str, Mapping[int, str]]
+    """What is in each stream that will move."""
 
 
-class _PlanRun:
-    def __init__(self, plan: Plan, administration: Administration, watch: ApplyWatch) -> None:
-        self._plan = plan
-        self._administration = administration
-        self._streams = administration.streams
-        self._checker = administration.checker
-        self._positions = administration.positions
-        self._watch = watch
-        self._done: list[Change] = []
-        self._uncertain: list[Change] = []
-        self._refused: list[Change] = []
-        self._skipped: list[Change] = []
-        self._mappings_loaded = False
-        self._mappings_pending = False
-        self._skipped_stages: list[PlanStage] = []
-        self._gate_timeouts: tuple[GateTimeout, ...] = ()
-        self._retired: tuple[str, ...] = ()
-        self._refreshed: list[str] = []
-        self._unrefreshed: list[str] = []
-        self._failure: VstreamError | None = None
-        self._leaders: dict[str, str | None] = {}
-        self._held: dict[str, Mapping[int, str]] = {}
-        self._created: dict[str, StreamConfig] = {}
+async def _note_before_moves(plan: Plan, checker: GateChecker) -> _BeforeMoves:
+    scaled_or_moving = [gate.stream for gate in plan.gates if gate.kind is GateKind.SETTLED]
+    leaders = await asyncio.gather(*map(checker.leader, scaled_or_moving))
+    held = await asyncio.gather(*map(checker.note_before_move, plan.moving))
+    return _BeforeMoves(
+        leaders=dict(zip(scaled_or_moving, leaders, strict=True)), held=dict(zip(plan.moving, held, strict=True))
+    )
 
-    def make_result(self) -> ApplyResult:
-        """What has become of the plan so far."""
-        is_held = not self._mappings_loaded and any(stage.waits_for_mappings for stage in self._skipped_stages)
-        return ApplyResult(
-            done=tuple(self._done),
-            uncertain=tuple(self._uncertain),
-            refused=tuple(self._refused),
-            skipped=tuple(self._skipped),
-            mappings_loaded=self._mappings_loaded,
-            mappings_pending=self._mappings_pending,
-            unread_servers=self._plan.unread_servers if is_held else (),
-            gate_timeouts=self._gate_timeouts,
-            retired=self._retired,
-            refreshed=tuple(self._refreshed),
-            unrefreshed=tuple(self._unrefreshed),
-            failure=self._failure,
-        )
+
+@dataclass(slots=True)
+class _Outcome:
+    """What has become of a plan so far: the fields of ApplyResult, as they grow."""
+
+    done: list[Change] = field(default_factory=list)
+    uncertain: list[Change] = field(default_factory=list)
+    refused: list[Change] = field(default_factory=list)
+    skipped: list[Change] = field(default_factory=list)
+    skipped_stages: list[PlanStage] = field(default_factory=list)
+    created: dict[str, StreamConfig] = field(default_factory=dict)
+    """Streams as they were sent."""
+    mappings_loaded: bool = False
+    mappings_pending: bool = False
+    gate_timeouts: list[GateTimeout] = field(default_factory=list)
+    retired: tuple[str, ...] = ()
+    refreshed: list[str] = field(default_factory=list)
+    unrefreshed: list[str] = field(default_factory=list)
+    failure: VstreamError | None = None
+    """The first one."""
 
     @property
-    def _has_stopped(self) -> bool:
+    def has_stopped(self) -> bool:
         """Whether something has failed, was skipped, or waits for mappings: no later stage begins."""
-        is_waiting = self._mappings_pending or bool(self._gate_timeouts)
-        return self._failure is not None or is_waiting or bool(self._skipped_stages)
+        is_waiting = self.mappings_pending or bool(self.gate_timeouts)
+        return self.failure is not None or is_waiting or bool(self.skipped_stages)
 
-    def _choose_start(self, stage: PlanStage) -> _StageStart:
-        is_unread = stage.waits_for_mappings and not self._mappings_loaded and bool(self._plan.unread_servers)
-        if is_unread or self._has_stopped:
-            return _StageStart.SKIP
-        return _StageStart.REFRESH if stage.readers else _StageStart.WAIT
+    def as_result(self, plan: Plan) -> ApplyResult:
+        """What has become of *plan*."""
+        is_held = not self.mappings_loaded and any(stage.waits_for_mappings for stage in self.skipped_stages)
+        return ApplyResult(
+            done=tuple(self.done),
+            uncertain=tuple(self.uncertain),
+            refused=tuple(self.refused),
+            skipped=tuple(self.skipped),
+            mappings_loaded=self.mappings_loaded,
+            mappings_pending=self.mappings_pending,
+            unread_servers=plan.unread_servers if is_held else (),
+            gate_timeouts=tuple(self.gate_timeouts),
+            retired=self.retired,
+            refreshed=tuple(self.refreshed),
+            unrefreshed=tuple(self.unrefreshed),
+            failure=self.failure,
+        )
 
-    async def note_before_moves(self) -> None:
-        """Record the leaders of the streams that will move or be scaled, and what is in those that move."""
-        streams = [gate.stream for gate in self._plan.gates if gate.kind is GateKind.SETTLED]
-        leaders = await asyncio.gather(*(self._checker.leader(stream) for stream in streams))
-        self._leaders = dict(zip(streams, leaders, strict=True))
-        moving = self._plan.moving
-        held = await asyncio.gather(*map(self._checker.note_before_move, moving))
-        self._held = dict(zip(moving, held, strict=True))
+
+@dataclass(frozen=True, slots=True)
+class _PlanRun:
+    """What carries out the stages of a plan. Only its *outcome* changes."""
+
+    plan: Plan
+    administration: Administration
+    before: _BeforeMoves
+    watch: ApplyWatch
+    outcome: _Outcome = field(default_factory=_Outcome)
 
     async def carry_out(self, stage: PlanStage) -> None:
         """Do what *stage* consists of once it may begin; skip it otherwise."""
@@ -227,8 +226,8 @@ class _PlanRun:
             await self._resume_streams(stage)
             return
         if not await self._wait_for_start(stage):
-            self._skipped_stages.append(stage)
-            self._skipped.extend(stage.changes)
+            self.outcome.skipped_stages.append(stage)
+            self.outcome.skipped.extend(stage.changes)
             return
         if stage.rules:
             await self._load_mappings()
@@ -238,9 +237,9 @@ class _PlanRun:
 
     async def _resume_streams(self, stage: PlanStage) -> None:
         """Let streams take publishes again, whatever has failed since they were paused: nobody else does it."""
-        not_sent = [*self._refused, *self._skipped]
+        not_sent = [*self.outcome.refused, *self.outcome.skipped]
         running = {change.config.name for change in not_sent if is_pause(change)}
-        deadline = time.monotonic() + self._watch.gate_timeout
+        deadline = time.monotonic() + self.watch.gate_timeout
         gates = {gate.stream: gate for gate in stage.gates}
 
         async def resume(change: Change) -> None:
@@ -248,42 +247,42 @@ class _PlanRun:
             try:
                 timeout = await self._wait_for_gate(gates[name], deadline)
             except VstreamError as failure:
-                self._failure = self._failure or failure
-                self._skipped.append(change)
+                self.outcome.failure = self.outcome.failure or failure
+                self.outcome.skipped.append(change)
                 return
             if timeout is None:
                 await self._make_change(change)
             else:
-                self._gate_timeouts += (timeout,)
-                self._skipped.append(change)
+                self.outcome.gate_timeouts.append(timeout)
+                self.outcome.skipped.append(change)
 
-        self._skipped.extend(change for change in stage.changes if change.config.name in running)
+        self.outcome.skipped.extend(change for change in stage.changes if change.config.name in running)
         await asyncio.gather(*(resume(change) for change in stage.changes if change.config.name not in running))
 
     async def _wait_for_start(self, stage: PlanStage) -> bool:
-        """Whether *stage* may begin."""
-        match self._choose_start(stage):
-            case _StageStart.SKIP:
-                return False
-            case _StageStart.REFRESH:
-                await self._end_moves(stage)
-            case _StageStart.WAIT:
-                await self._wait_for_gates(stage.gates)
-        return not self._has_stopped
+        """Whether *stage* may begin, once its gates hold or, where it is for readers, those are refreshed."""
+        outcome, unread = self.outcome, self.plan.unread_servers
+        if outcome.has_stopped or (unread and stage.waits_for_mappings and not outcome.mappings_loaded):
+            return False
+        if stage.readers:
+            await self._end_moves(stage)
+        else:
+            await self._wait_for_gates(stage.gates)
+        return not outcome.has_stopped
 
     async def _wait_for_gates(self, gates: Sequence[Gate]) -> None:
         """Wait until all of *gates* hold or time is up."""
-        deadline = time.monotonic() + self._watch.gate_timeout
+        deadline = time.monotonic() + self.watch.gate_timeout
         try:
             timeouts = await asyncio.gather(*(self._wait_for_gate(gate, deadline) for gate in gates))
         except VstreamError as failure:
-            self._failure = failure
+            self.outcome.failure = failure
         else:
-            self._gate_timeouts += tuple(timeout for timeout in timeouts if timeout is not None)
+            self.outcome.gate_timeouts.extend(timeout for timeout in timeouts if timeout is not None)
 
     async def _wait_for_gate(self, gate: Gate, deadline: float) -> GateTimeout | None:
-        while (missing := await self._checker.find_missing(gate)) is not None:
-            self._watch.on_wait(gate, missing)
+        while (missing := await self.administration.checker.find_missing(gate)) is not None:
+            self.watch.on_wait(gate, missing)
             if time.monotonic() > deadline:
                 return GateTimeout(gate=gate, missing=missing)
             await asyncio.sleep(GATE_POLL_SECONDS)
@@ -305,35 +304,40 @@ class _PlanRun:
 
         What fails ends nothing, as they do it by themselves later; but a stream without a leader does.
         """
-        if (readers := self._administration.readers) is LEFT_TO_OTHERS:
+        if (readers := self.administration.readers) is LEFT_TO_OTHERS:
             return
-        waiting: dict[Gate, str] = dict.fromkeys(gates, "")
-        moving = self._plan.moving
-        began = time.monotonic()
-        deadline = began + self._watch.gate_timeout
+        waiting, began = list(gates), time.monotonic()
         try:
             while waiting:
-                waiting = await self._poll(waiting)
-                settled = [gate for gate, missing in waiting.items() if not missing]
-                if time.monotonic() < began + MOVE_START_TIMEOUT:
-                    settled = [gate for gate in settled if gate.stream not in moving or await self._has_moved(gate)]
+                missing = await self._poll(waiting)
+                settled = await self._list_settled(missing, began)
                 if settled:
                     await self._refresh_settled(settled, readers)
-                elif time.monotonic() > deadline:
-                    self._unrefreshed.extend(filter(None, waiting.values()))
-                    for gate, missing in waiting.items():
-                        if await self._checker.leader(gate.stream) is None:  # nobody can publish into it
-                            self._gate_timeouts += (GateTimeout(gate=gate, missing=missing),)
+                elif time.monotonic() > began + self.watch.gate_timeout:
+                    await self._give_up_refreshing(missing)
                     return
                 else:
                     await asyncio.sleep(GATE_POLL_SECONDS)
-                waiting = {gate: missing for gate, missing in waiting.items() if gate not in settled}
+                waiting = [gate for gate in waiting if gate not in settled]
         except VstreamError as failure:
-            self._unrefreshed.append(failure.message)
+            self.outcome.unrefreshed.append(failure.message)
+
+    async def _list_settled(self, missing: Mapping[Gate, str], began: float) -> list[Gate]:
+        """The gates that lack nothing. A stream that moves looks so until it has begun to, soon after *began*."""
+        settled = [gate for gate, lack in missing.items() if not lack]
+        if time.monotonic() >= began + MOVE_START_TIMEOUT:
+            return settled
+        return [gate for gate in settled if gate.stream not in self.plan.moving or await self._has_moved(gate)]
+
+    async def _give_up_refreshing(self, missing: Mapping[Gate, str]) -> None:
+        self.outcome.unrefreshed.extend(filter(None, missing.values()))
+        for gate, lack in missing.items():
+            if await self.administration.checker.leader(gate.stream) is None:  # nobody can publish into it
+                self.outcome.gate_timeouts.append(GateTimeout(gate=gate, missing=lack))
 
     async def _has_moved(self, gate: Gate) -> bool:
-        leader = await self._checker.leader(gate.stream)
-        return leader is None or leader != self._leaders.get(gate.stream)
+        leader = await self.administration.checker.leader(gate.stream)
+        return leader is None or leader != self.before.leaders.get(gate.stream)
 
     async def _refresh_settled(self, settled: Sequence[Gate], readers: ReaderAdmin) -> None:
         """Those of what has another leader now: the others have lost nothing, and would only be interrupted."""
@@ -342,46 +346,46 @@ class _PlanRun:
             if await self._has_moved(gate):
                 names.update(dict.fromkeys(gate.counterparts))
         if names:
-            self._unrefreshed.extend(await readers.refresh(tuple(names)))
-            self._refreshed.extend(name for name in names if name not in self._refreshed)
+            self.outcome.unrefreshed.extend(await readers.refresh(tuple(names)))
+            self.outcome.refreshed.extend(name for name in names if name not in self.outcome.refreshed)
 
     async def _poll(self, gates: Collection[Gate]) -> dict[Gate, str]:
         """What each of *gates* lacks, nothing if it holds."""
-        missing = await asyncio.gather(*(self._checker.find_missing(gate) for gate in gates))
+        missing = await asyncio.gather(*(self.administration.checker.find_missing(gate) for gate in gates))
         for gate, reason in zip(gates, missing, strict=True):
             if reason:
-                self._watch.on_wait(gate, reason)
+                self.watch.on_wait(gate, reason)
         return {gate: reason or "" for gate, reason in zip(gates, missing, strict=True)}
 
     async def _load_mappings(self) -> None:
-        mappings = self._administration.mappings
+        mappings = self.administration.mappings
         if mappings is LEFT_TO_OTHERS:
-            self._mappings_pending = True
+            self.outcome.mappings_pending = True
             return
         try:
             await mappings.ensure_loaded()
         except VstreamError as failure:
-            self._failure = failure
+            self.outcome.failure = failure
         else:
-            self._mappings_loaded = True
+            self.outcome.mappings_loaded = True
 
     async def _retire(self, servers: tuple[str, ...]) -> None:
-        if (server_admin := self._administration.servers) is LEFT_TO_OTHERS:
+        if (server_admin := self.administration.servers) is LEFT_TO_OTHERS:
             return
         try:
             await server_admin.retire(servers)
         except VstreamError as failure:
-            self._failure = failure
+            self.outcome.failure = failure
         else:
-            self._retired = servers
+            self.outcome.retired = servers
 
     async def _make_changes(self, changes: Sequence[Change]) -> None:
         waiting = iter(changes)
 
         async def worker() -> None:
             for change in waiting:
-                if self._failure is not None:
-                    self._skipped.append(change)
+                if self.outcome.failure is not None:
+                    self.outcome.skipped.append(change)
                 else:
                     await self._make_change(change)
 
@@ -391,57 +395,61 @@ class _PlanRun:
         try:
             config = await _retry(lambda: self._complete_config(change))
         except VstreamError as failure:
-            self._skipped.append(change)
-            self._failure = self._failure or failure
+            self.outcome.skipped.append(change)
+            self.outcome.failure = self.outcome.failure or failure
             return
         may_have_changed = False
         try:
             if not (isinstance(change, Update) and change.needs_only_note):
-                await _send_change(change, config, self._streams)
+                await _send_change(change, config, self.administration.streams)
             may_have_changed = True
             if isinstance(change, Update) and change.dead_sources:
                 # Only now does it take nothing more from there.
                 reader, ends = change.config.name, change.dead_sources
-                last_seqs = await _retry(lambda: self._positions.last_taken(reader, ends))
+                last_seqs = await _retry(lambda: self.administration.positions.last_taken(reader, ends))
                 noted = with_recorded_positions(change.config, last_seqs, UNTIL_KEY)
-                await _send_change(change, noted, self._streams)
+                await _send_change(change, noted, self.administration.streams)
         except VstreamError as failure:
             is_unknown = isinstance(failure, NotReachableError) and not isinstance(failure, NotPermittedError)
-            (self._uncertain if may_have_changed or is_unknown else self._refused).append(change)
-            self._failure = self._failure or failure
+            (self.outcome.uncertain if may_have_changed or is_unknown else self.outcome.refused).append(change)
+            self.outcome.failure = self.outcome.failure or failure
         else:
-            self._done.append(change)
+            self.outcome.done.append(change)
             if isinstance(change, Create) and isinstance(config, StreamConfig):
-                self._created[config.name] = config
-            self._watch.on_done(change)
+                self.outcome.created[config.name] = config
+            self.watch.on_done(change)
 
     async def _complete_config(self, change: Change) -> StreamConfig | ConsumerConfig:
         """What is sent for *change*: a copy's handover says where its sources go on, which nobody knows before."""
         match change:
             case Update(handover=Handover.STOP, config=config):
-                ends = await self._positions.end_sequences(config.name)
+                ends = await self.administration.positions.end_sequences(config.name)
                 return with_recorded_positions(
                     config, {source: end for source, end in ends.items() if source not in config.source_names}
                 )
             case Update(handover=Handover.SOURCE, config=config):
-                return with_start_sequences(config, await self._positions.start_sequences(config.name))
+                return with_start_sequences(config, await self.administration.positions.start_sequences(config.name))
             case Update(config=config):
                 if change.handover is Handover.RESUME:
-                    config = _with_changed_fields(change, await self._streams.read(config.name))
-                elif (created := self._created.get(config.name)) is not None:
+                    config = _with_changed_fields(change, await self.administration.streams.read(config.name))
+                elif (created := self.outcome.created.get(config.name)) is not None:
                     config = start_sequence.preserve_start_sequences(config, created)
                 # Whatever ends this run, the next one has servers record the move, sees whether messages were lost, and
                 # measures what is not noted.
                 if is_move(change):
-                    config = with_noted_move(config, int(time.time()), self._held.get(config.name, {}))
+                    config = with_noted_move(config, int(time.time()), self.before.held.get(config.name, {}))
                 return with_unmeasured_ends(config, change.dead_sources) if change.dead_sources else config
             case Create(readers=readers, config=config) if readers:
                 if change.role is Role.ORDER:
-                    starts = await self._positions.sequences_after_mirrors(config.source_names, readers)
+                    starts = await self.administration.positions.sequences_after_mirrors(config.source_names, readers)
                     config = with_start_sequences(config, starts)
-                return start_sequence.with_first_seq(config, await self._positions.sequence_after(config.name, readers))
+                return start_sequence.with_first_seq(
+                    config, await self.administration.positions.sequence_after(config.name, readers)
+                )
             case CreateConsumer(config=consumer, continues=str() as stream):
-                return continue_from(consumer, stream, await self._positions.ack_floor(stream, consumer.durable))
+                return continue_from(
+                    consumer, stream, await self.administration.positions.ack_floor(stream, consumer.durable)
+                )
             case _:
                 return change.config
 
