@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -370,6 +371,8 @@ def test_following_reads_what_is_new_and_judges_the_last_minutes(
     second = follower.run_round()
     assert second.messages == first.messages + 3 * 7 - 1
     assert errors(second) == [("lost-middle", "r-east", 1)]
+    filled_server.api("STREAM.MSG.DELETE.r-west", {"seq": 5})
+    assert errors(follower.run_round()) == [("lost-middle", "r-east", 1), ("lost-middle", "r-west", 1)]
     filled_server.stop()
     with pytest.raises(NotReachableError, match="no stream can be read"):
         follower.run_round()
@@ -388,6 +391,35 @@ def test_a_stream_that_is_made_anew_is_followed_from_its_beginning(
     wait_for(filled_server, 2 * MESSAGES_EACH)
     again = follower.run_round()
     assert (again.verdict(), again.messages) == (AuditVerdict.PASS, 6 * MESSAGES_EACH)
+
+
+def test_what_a_write_stream_stores_under_sequences_that_it_had_lost_is_read_again(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    """It loses power and its end, and readers skip what it stores next: it is past that end when the next round begins."""
+    for name in ("w-east", "w-west"):
+        fill(server, name, [(f"{name}.k", b"%d" % n, None) for n in range(MESSAGES_EACH)], storage="file")
+    for region in REGIONS:
+        config = {"name": f"r-{region}", "storage": "file", "allow_direct": True, "sources": sources()}
+        server.api(f"STREAM.CREATE.r-{region}", config)
+    wait_for(server, 2 * MESSAGES_EACH)
+    store, saved = server.directory / "store" / "jetstream" / "$G" / "streams" / "w-west", tmp_path / "saved"
+    server.stop()
+    shutil.copytree(store, saved)
+    server.start()
+    fill_more(server, "west", 7)
+    wait_for(server, 2 * MESSAGES_EACH + 7)
+    context = AuditContext(subject="test", models={"foo": "virtual"})
+    follower = Follower(spark=spark, streams=streams(), endpoints=endpoints(server), scratch=tmp_path, context=context)
+    assert errors(follower.run_round()) == []
+    server.stop()
+    shutil.rmtree(store)
+    shutil.copytree(saved, store)
+    server.start()
+    follower.endpoints = endpoints(server)
+    fill(server, "w-west", [("w-west.k", b"other %d" % n, None) for n in range(9)])
+    wait_for(server, 2 * MESSAGES_EACH + 9)
+    assert errors(follower.run_round()) == errors(audit_server(spark, server, tmp_path)) != []
 
 
 def test_following_does_not_call_lost_what_newer_messages_replaced(

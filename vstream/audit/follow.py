@@ -11,7 +11,9 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,13 +24,13 @@ from vstream.audit.audit_tables import SparkFiles, add_arrivals
 from vstream.audit.closed import OLDEST_FIRST
 from vstream.audit.context import AuditContext
 from vstream.audit.cut_tables import REPLACING, TTL, is_origin
-from vstream.audit.extract import Extraction, ExtractPlan, read_plan, take_complete_cuts, to_server_clock
+from vstream.audit.extract import Extraction, ExtractPlan, ThisProcess, read_plan, take_complete_cuts, to_server_clock
 from vstream.audit.local_frames import make_table
 from vstream.audit.report import Report
 from vstream.audit.request import LOCAL_SCHEME, MAX_STREAMS_WITH_FIGURES
 from vstream.audit.schema import MESSAGES, STREAMS, make_schema
 from vstream.audit.source.stream_cuts import ask_for_period
-from vstream.audit.source.values import StreamCut, StreamRef
+from vstream.audit.source.values import Access, StreamCut, StreamRef
 from vstream.audit.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
@@ -47,8 +49,8 @@ _FIRSTS: Final = make_schema("stream string, first bigint, since bigint")
 class _ReadPosition:
     """The position up to which a stream has been read."""
 
-    next_seq: int
-    created: str | None
+    cut: StreamCut
+    """The stream when it had been read to its end."""
     since: int
     """The first round with rows of the current stream: a stream that was created again starts over."""
 
@@ -114,21 +116,39 @@ class Follower:
         since_ns = to_server_clock(time.time_ns(), cuts) - self.window_ns
         self._number += 1
         positions, read = dict(self._positions), []
-        for item in cuts:
-            if item.error is not None:
-                continue
-            before = positions.get(item.stream_ref)
-            if before is None or not _is_continued(item, before):
-                read.append(ask_for_period(item, access[item.stream_ref.region], since_ns=since_ns))
-                before = _ReadPosition(next_seq=0, created=item.created, since=self._number)
-            else:
-                first = max(before.next_seq, item.first_seq)
+        continued = self._find_continued(cuts, access, asked_at)
+        for item in (item for item in cuts if item.error is None):
+            if item.stream_ref.stream in continued:
+                before = positions[item.stream_ref]
+                first = max(before.cut.last_seq + 1, item.first_seq)
                 read.append(
                     replace(item, first_seq=first, messages=max(0, min(item.messages, item.last_seq - first + 1)))
                 )
-            positions[item.stream_ref] = replace(before, next_seq=item.last_seq + 1)
+                positions[item.stream_ref] = replace(before, cut=item)
+            else:
+                read.append(ask_for_period(item, access[item.stream_ref.region], since_ns=since_ns))
+                positions[item.stream_ref] = _ReadPosition(cut=item, since=self._number)
         plan = ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access, asked_at=asked_at)
         return _Round(number=self._number, since_ns=since_ns, plan=plan, positions=positions)
+
+    def _find_continued(self, cuts: Sequence[StreamCut], access: Mapping[str, Access], asked_at: float) -> set[str]:
+        """
+        The streams that still hold what earlier rounds have read of them.
+
+        Where the last round ended is another message if a stream had lost its end and has gone on.
+        """
+        lasts = {ref.stream: position.cut for ref, position in self._positions.items()}
+        continued, ends = set(), []
+        for cut in cuts:
+            last = lasts.get(cut.stream_ref.stream)
+            if cut.error is None and last is not None and _is_continued(cut, last):
+                continued.add(cut.stream_ref.stream)
+                if cut.last_seq > last.last_seq:
+                    ends.append(cut.clip(first=last.last_seq, last=last.last_seq))
+        plan = ExtractPlan(cuts=(), read=tuple(ends), access=access, asked_at=asked_at)
+        table = ThisProcess(given_up=Event()).read(plan)
+        times = zip(table["stream"].to_pylist(), table["time_ns"].to_pylist(), strict=True)
+        return continued - {stream for stream, time_ns in times if not _ends_at(lasts[stream], time_ns)}
 
     def _place_round(self, number: int) -> str:
         """The URI of what round *number* has read."""
@@ -158,11 +178,20 @@ class Follower:
         return rows.where(is_there & is_recent).select(*MESSAGES.names).persist()
 
 
-def _is_continued(cut: StreamCut, before: _ReadPosition) -> bool:
-    """Whether what came after *before* is all that is new in the stream of *cut*."""
-    # What a newer message or its time has removed elsewhere is not told apart from what earlier rounds still hold.
-    loses_any = not is_origin(cut.stream_ref) and (REPLACING | {TTL}) & (cut.limits or {}).keys()
-    return not loses_any and before.created == cut.created and cut.last_seq >= before.next_seq - 1
+def _is_continued(cut: StreamCut, before: StreamCut) -> bool:
+    """Whether what came after *before* is all that is new in the stream of *cut*, unless it has lost its end and gone on."""
+    removes_any = (REPLACING | {TTL}) & (cut.limits or {}).keys()
+    if removes_any and not is_origin(cut.stream_ref):
+        # What a newer message or its time has removed elsewhere is not told apart from what earlier rounds still hold.
+        return False
+    is_whole = bool(removes_any) or cut.num_deleted == before.num_deleted
+    is_longer = cut.last_seq > before.last_seq or (cut.last_seq, cut.last_ts) == (before.last_seq, before.last_ts)
+    return is_whole and is_longer and before.created == cut.created
+
+
+def _ends_at(cut: StreamCut, time_ns: int) -> bool:
+    """Whether the last message of *cut* has this time, to the microsecond: Python drops the rest of what servers say."""
+    return cut.last_ts is not None and round(datetime.fromisoformat(cut.last_ts).timestamp() * 10**6) == time_ns // 1000
 
 
 def _narrow_to_window(planned: _Round, rows: DataFrame) -> tuple[StreamCut, ...]:
