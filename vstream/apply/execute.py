@@ -237,8 +237,12 @@ class _PlanRun:
 
     async def _resume_streams(self, stage: PlanStage) -> None:
         """Let streams take publishes again, whatever has failed since they were paused: nobody else does it."""
-        not_sent = [*self.outcome.refused, *self.outcome.skipped]
-        running = {change.config.name for change in not_sent if is_pause(change)}
+        open_streams = {
+            change.config.name for change in (*self.outcome.refused, *self.outcome.skipped) if is_pause(change)
+        }
+        # What may move later, nobody may touch. The next run sees whether it does.
+        unknown = {change.config.name for change in self.outcome.uncertain if not is_pause(change)}
+        left = [change for change in stage.changes if change.config.name in open_streams | unknown]
         deadline = time.monotonic() + self.watch.gate_timeout
         gates = {gate.stream: gate for gate in stage.gates}
 
@@ -256,8 +260,8 @@ class _PlanRun:
                 self.outcome.gate_timeouts.append(timeout)
                 self.outcome.skipped.append(change)
 
-        self.outcome.skipped.extend(change for change in stage.changes if change.config.name in running)
-        await asyncio.gather(*(resume(change) for change in stage.changes if change.config.name not in running))
+        self.outcome.skipped.extend(left)
+        await asyncio.gather(*(resume(change) for change in stage.changes if change not in left))
 
     async def _wait_for_start(self, stage: PlanStage) -> bool:
         """Whether *stage* may begin, once its gates hold or, where it is for readers, those are refreshed."""
@@ -486,10 +490,11 @@ async def _retry(request: Callable[[], Awaitable[_Answer]], *, is_repeatable: bo
 
 
 async def _send_change(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
-    # The same create or update twice is one; a second delete could hit a stream that somebody made since.
+    # The same create or update twice is one; a second delete could hit a stream that somebody made since. And a stream that
+    # is told to move a second time, while it does, has no leader any more.
     is_delete = isinstance(change, Delete | DeleteConsumer)
     try:
-        await _retry(lambda: _send_once(change, config, streams), is_repeatable=not is_delete)
+        await _retry(lambda: _send_once(change, config, streams), is_repeatable=not is_delete and not is_move(change))
     except ServerError as failure:
         not_found = {error_codes.STREAM_NOT_FOUND, error_codes.CONSUMER_NOT_FOUND}
         if not is_delete or failure.err_code not in not_found:

@@ -26,6 +26,7 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
     """What *changes* must wait for, in the order of the stages."""
     arrived = list(_list_arrived_gates(changes, context))
     gates = [
+        *_list_landed_gates(changes, context),
         *_list_pause_gates(changes),
         *_list_settled_gates(changes, context),
         *arrived,
@@ -41,6 +42,15 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
     # A stream that does not exist any more needs no draining.
     existing = {*context.streams, *context.observed.missing}
     return tuple(gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in existing)
+
+
+def _list_landed_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    """What an earlier run has moved is there before it is changed again. One that is resumed waits for that anyway."""
+    updates = [change for change in changes if isinstance(change, Update) and change.handover is not Handover.RESUME]
+    for name in dict.fromkeys(change.config.name for change in updates):
+        observed = context.streams.get(name)
+        if observed is not None and _is_moving(observed):
+            yield Gate(kind=GateKind.LANDED, stream=name)
 
 
 def _list_pause_gates(changes: Sequence[Change]) -> Iterator[Gate]:

@@ -61,6 +61,8 @@ class Handover(Enum):
 class GateKind(Enum):
     """What a gate checks."""
 
+    LANDED = "landed"
+    """*stream* does not move any more: another update meanwhile, even the same one, leaves it without a leader (before 2.15)."""
     PAUSED = "paused"
     """*stream*, which takes no publishes, has stored all messages in transit."""
     HELD = "held"
@@ -99,7 +101,14 @@ class Gate:
         """What must hold, as a clause that follows `until`."""
         names = quote_names(self.counterparts)
         match self.kind:
-            case GateKind.SETTLED | GateKind.ARRIVED | GateKind.RECORDED | GateKind.SCALED | GateKind.HELD:
+            case (
+                GateKind.LANDED
+                | GateKind.SETTLED
+                | GateKind.ARRIVED
+                | GateKind.RECORDED
+                | GateKind.SCALED
+                | GateKind.HELD
+            ):
                 also = f", and holds what {names} holds" if self.kind is GateKind.ARRIVED and names else ""
                 if self.kind is GateKind.RECORDED:
                     also = ", its servers have recorded it, and it holds what it held"

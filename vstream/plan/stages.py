@@ -98,6 +98,7 @@ class Stage(IntEnum):
 
 
 _BEFORE: Mapping[GateKind, Stage] = {
+    GateKind.LANDED: Stage.PAUSED_STREAMS,
     GateKind.PAUSED: Stage.WRITE_STREAMS,
     GateKind.HELD: Stage.RESUMED_STREAMS,
     GateKind.SETTLED: Stage.REFRESHED_READERS,

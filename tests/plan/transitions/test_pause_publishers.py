@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, make_refusal, render_streams, servers_with
+from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, servers_with
 from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, ApplyWatch, execute_plan
 from vstream.plan.plan import GateKind, Plan
@@ -165,3 +165,34 @@ async def test_it_stays_paused_while_its_new_servers_lack_something() -> None:
     result = await run(servers, render(CHANGES[0]), patience=0.0)
     assert [timeout.missing for timeout in result.gate_timeouts] == ["west-2 holds nothing yet"]
     assert servers.streams_by_name[WRITE].config.subjects == PAUSED
+
+
+@pytest.mark.parametrize(("write", "attempts"), [(CHANGES[0], 3), (MOVED, 1)])
+async def test_it_stays_paused_where_the_change_may_have_been_made(write: Mapping[str, Any], attempts: int) -> None:
+    """A move that is sent again while it goes on, or changed back, leaves the stream without a leader."""
+    servers = await servers_of("2.12.8")
+    sent: list[str] = []
+
+    class SilentServers(FakeServers):
+        async def update(self, config: Any) -> None:
+            sent.append(config.name)
+            if len(sent) > 1:
+                raise no_answer()
+            await super().update(config)
+
+    silent = SilentServers()
+    silent.__dict__ = servers.__dict__
+    result = await run(silent, render(write))
+    assert ([change.config.name for change in result.uncertain], len(sent)) == ([WRITE], 1 + attempts)
+    assert servers.streams_by_name[WRITE].config.subjects == PAUSED
+    assert (await run(servers, render(write))).is_complete
+
+
+async def test_what_still_moves_is_not_changed_before_it_is_there() -> None:
+    servers = await servers_of("2.15.1")
+    servers.streams_by_name[READ] = replace(servers.streams_by_name[READ], replicas=2)
+    desired = render(description="new")
+    (landed,) = (gate for gate in plan_change(servers, desired).gates if gate.kind is GateKind.LANDED)
+    assert landed.stream == READ
+    assert (await run(servers, desired)).is_complete
+    assert servers.calls[0] == f"gate landed {READ}"

@@ -101,7 +101,8 @@ class LiveGateChecker:
     async def _check_gate(self, gate: Gate) -> str | None:
         match gate.kind:
             case (
-                GateKind.PAUSED
+                GateKind.LANDED
+                | GateKind.PAUSED
                 | GateKind.HELD
                 | GateKind.SETTLED
                 | GateKind.ARRIVED
