@@ -34,7 +34,7 @@ from vstream.audit.request import (
 from vstream.capture.store import Capture
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import audit as view
 from vstream.cli.views import console
 from vstream.cli.views.audit import RoundPrinter, StageProgress
@@ -50,7 +50,6 @@ from vstream.topology.units import parse_duration
 
 _ROUND_SECONDS = 10.0
 """Minimum time from the start of one round of --follow to that of the next."""
-_EXIT_CODES = {AuditVerdict.PASS: 0, AuditVerdict.FAIL: NO, AuditVerdict.UNKNOWN: UNKNOWN}
 
 Target = Annotated[
     str,
@@ -186,8 +185,8 @@ class _Printer:
         self.write_page(report)
         if self.html is not None:
             console.print_note(f"the page is {self.html}")
-        if code := _EXIT_CODES[report.verdict()]:
-            raise typer.Exit(code)
+        verdict = report.verdict()
+        exit_unless_yes(is_no=verdict is AuditVerdict.FAIL, is_unknown=verdict is AuditVerdict.UNKNOWN)
 
     def show_round(self, report: Report, rounds: RoundPrinter) -> None:
         """Show the result of one round."""

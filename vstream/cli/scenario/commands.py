@@ -16,7 +16,7 @@ from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, OK, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.finding_output import Format, default_format, print_cleaned_lines
 from vstream.cli.scenario import explore, find
 from vstream.cli.views import console
@@ -74,8 +74,7 @@ def run_scenario(
         console.print_problem(f"The run did not reach its end: {capture.manifest().stopped_by}")
     verdict = judge_capture(capture, chosen.expectations)
     _show(verdict, output, html)
-    if code := _exit_code(verdict):
-        raise typer.Exit(code)
+    _exit_unless_pass(verdict)
 
 
 async def _capture(chosen: Scenario, regions: Sequence[str], directory: Path, lab: str, *, keep_lab: bool) -> Capture:
@@ -110,8 +109,7 @@ def validate(
     for name, result in zip(scenarios, loaded, strict=True):
         if result.scenario is not None and not any(diagnostic.is_error for diagnostic in result.diagnostics):
             console.print_note(f"{name} is valid: {view.describe_scenario(result.scenario)}")
-    if report.has_any(Severity.ERROR):
-        raise typer.Exit(NO)
+    exit_unless_yes(is_no=report.has_any(Severity.ERROR))
 
 
 @app.command("list")
@@ -161,8 +159,7 @@ def judge(
     store = Capture(capture)
     verdict = judge_capture(store, _list_expectations(store))
     _show(verdict, output, html)
-    if code := _exit_code(verdict):
-        raise typer.Exit(code)
+    _exit_unless_pass(verdict)
 
 
 def _list_expectations(capture: Capture) -> Sequence[Expectation]:
@@ -204,6 +201,5 @@ def _show(verdict: Verdict, output: str, html: Path | None = None) -> None:
         console.print_note(f"the page was written to {html}")
 
 
-def _exit_code(verdict: Verdict) -> int:
-    """What a command that ends with *verdict* exits with."""
-    return {CaseStatus.PASS: OK, CaseStatus.FAIL: NO, CaseStatus.UNKNOWN: UNKNOWN}[verdict.status]
+def _exit_unless_pass(verdict: Verdict) -> None:
+    exit_unless_yes(is_no=verdict.status is CaseStatus.FAIL, is_unknown=verdict.status is CaseStatus.UNKNOWN)

@@ -14,7 +14,7 @@ from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import console
 from vstream.cli.views import scenario as view
 from vstream.cli.views.json_output import print_json
@@ -100,10 +100,8 @@ def command(
             print_json("scenario-explore", exploration.as_dict())
         else:
             console.print_lines(view.summarize(exploration))
-    if exploration.count(CaseStatus.FAIL):
-        raise typer.Exit(NO)
-    if exploration.count(CaseStatus.UNKNOWN) or not exploration.runs:
-        raise typer.Exit(UNKNOWN)
+    is_unknown = exploration.count(CaseStatus.UNKNOWN) > 0 or not exploration.runs
+    exit_unless_yes(is_no=exploration.count(CaseStatus.FAIL) > 0, is_unknown=is_unknown)
 
 
 def _make_generator(topology: Path | None, lab: Lab) -> Callable[[int], ScenarioData]:
