@@ -21,6 +21,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from vstream.backup.directory import BackupDirectory, BackupRecord, SavedStream
@@ -72,6 +73,8 @@ class RestoreRequest:
     streams: Sequence[RenderedStream]
     """Those of the topology."""
     endpoints: Mapping[str, Endpoint]
+    is_approved: bool
+    """Whether to change anything."""
 
 
 @value_class
@@ -89,31 +92,29 @@ class RestoreState:
         return bool(self.marked)
 
 
-async def read_restore_state(request: RestoreRequest) -> RestoreState:
+async def restore_backup(request: RestoreRequest, on_stream: Callable[[str], None]) -> RestoreState:
     """
-    What is there already. Raises RefusedError if that is anything but an interrupted restore of this backup.
+    Make all streams of the backup, with their consumers, and let readers take from the others again, if approved.
 
-    NotReachableError if a region does not answer: all must be there.
+    Returns what was there before. Killed anywhere, it can be run again. *on_stream* is told what is being done. Raises
+    RefusedError if anything is there but an interrupted restore of this backup, NotReachableError if a region does not
+    answer, and as requests do.
     """
-    async with connect_reconnecting(request.topology, request.endpoints) as opened:
-        return await _read_state(request, require_all_reached(opened))
-
-
-async def restore_backup(request: RestoreRequest, on_stream: Callable[[str], None]) -> None:
-    """
-    Make all streams of the backup, with their consumers, and let readers take from the others again.
-
-    Killed anywhere, it can be run again. Raises as `read_restore_state`, and as requests do. *on_stream* is told what is being done.
-    """
-    with request.directory.hold_lock():
+    with request.directory.hold_lock() if request.is_approved else nullcontext():
         async with connect_reconnecting(request.topology, request.endpoints) as opened:
-            await _restore(request, require_all_reached(opened), on_stream)
+            connections = require_all_reached(opened)
+            state = await _read_state(request, connections)
+            if request.is_approved:
+                await _restore(request, state, connections, on_stream)
+    return state
 
 
 async def _restore(
-    request: RestoreRequest, connections: Mapping[str, ReconnectingConnection], on_stream: Callable[[str], None]
+    request: RestoreRequest,
+    state: RestoreState,
+    connections: Mapping[str, ReconnectingConnection],
+    on_stream: Callable[[str], None],
 ) -> None:
-    state = await _read_state(request, connections)
     if state.unfinished:
         on_stream(f"waiting {_GIVEN_UP_SECONDS:g} s: servers give up the restore that was interrupted")
         await asyncio.sleep(_GIVEN_UP_SECONDS)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vstream.backup.directory import BackupDirectory
-from vstream.backup.restore import RestoreRequest, read_restore_state, restore_backup
+from vstream.backup.restore import RestoreRequest, restore_backup
 from vstream.backup.take import BackupRequest, take_backup
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
@@ -79,12 +79,15 @@ def restore(
     servers = find_and_trust_servers(loaded, lab)
     streams = provide_bundle(loaded, servers, None).streams
     request = RestoreRequest(
-        directory=source, record=record, topology=loaded, streams=streams, endpoints=servers.endpoints
+        directory=source,
+        record=record,
+        topology=loaded,
+        streams=streams,
+        endpoints=servers.endpoints,
+        is_approved=yes,
     )
-    state = run(read_restore_state(request))
-    if yes:
-        with show_steps() as show:
-            run(restore_backup(request, show))
+    with show_steps() as show:
+        state = run(restore_backup(request, show))
     if output == "json":
         print_json("restore", view.restore_as_dict(record, state, is_done=yes))
         return
