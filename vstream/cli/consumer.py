@@ -98,6 +98,7 @@ def sync(
     followed = options.FollowedTopology(topology, prepare)
     if is_watching:
         run(_watch(followed, printer, every))
+        return
     synced = run(followed.latest().sync())
     printer.show(synced)
     exit_unless_yes(is_no=any(item.is_refused for item in synced), is_unknown=any(item.problems for item in synced))

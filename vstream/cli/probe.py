@@ -116,6 +116,7 @@ def send_beacons(file: Path, lab: str | None, *, every: float | None, is_json: b
     )
     if every is not None:
         run(_repeat(followed, every, is_json=is_json))
+        return
     sent = run(followed.latest().send())
     _show(sent, is_json=is_json)
     exit_unless_yes(is_no=bool(sent.problems))

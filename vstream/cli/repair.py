@@ -103,6 +103,7 @@ def repair_sources(
             topology, lambda newest: Refresher(newest, make_target(newest, find_and_trust_servers(newest, lab)))
         )
         run(watch_and_refresh(followed.latest, every=every, on_look=show))
+        return
     loaded = options.parse_topology_file(topology).require()
     target = make_target(loaded, find_and_trust_servers(loaded, lab))
     with progress_bar() as bar:

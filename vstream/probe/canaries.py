@@ -191,7 +191,7 @@ class CanaryFlight:
                 detail = f"not published: {error.message}"
         else:
             canary.acked_at = time.monotonic()
-            status, detail, hint = _judge_publish(canary, target, parse_ack(reply))
+            status, detail, hint = _note_answer(canary, target, parse_ack(reply))
         answered_by = canary.stream or None
         canary.publish = canary.make_check(
             target, Hop.CANARY_PUBLISH, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms
@@ -222,8 +222,8 @@ class CanaryFlight:
             await asyncio.gather(*(_look_for(reader, canary) for canary in missing))
 
 
-def _judge_publish(canary: Canary, target: ProbeTarget, ack: dict[str, Any]) -> tuple[CheckStatus, str, str | None]:
-    """What an answer to a publish means. Notes the fate of *canary*."""
+def _note_answer(canary: Canary, target: ProbeTarget, ack: dict[str, Any]) -> tuple[CheckStatus, str, str | None]:
+    """Note what *ack* says of the fate of *canary*. Returns the status of its publish, the detail, and a hint."""
     error, name = ack.get("error"), ack.get("stream")
     stream = naming.qualify_answer(name, target.write) if isinstance(name, str) else None
     if isinstance(error, dict):
