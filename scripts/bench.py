@@ -61,7 +61,7 @@ from vstream.files import state_directory
 from vstream.lab import binaries, lab
 from vstream.lab.start import LabSetup
 from vstream.lab.status import list_endpoints
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology import naming
 from vstream.topology.model import Role
@@ -109,7 +109,7 @@ def rendering(sizes: list[int]) -> None:
     for size in sizes:
         content = document(size).encode()
         start = time.process_time()
-        bundle = render_bundle(parse_topology.parse_topology(content, "bench.yaml").require())
+        bundle = render_bundle(check_topology.check_topology(content, "bench.yaml").require())
         seconds = time.process_time() - start
         costs[size] = seconds / len(bundle.streams)
         print(
@@ -187,7 +187,7 @@ async def starting(directory: Path, size: int, planned: float) -> None:
     for few in (1, FEW):
         file = directory / f"{few}.yaml"
         file.write_text(document(few, ROUTING))
-        await up(parse_topology.parse_topology(file.read_bytes(), str(file)).require())
+        await up(check_topology.check_topology(file.read_bytes(), str(file)).require())
         if few == FEW:
             await asyncio.to_thread(command, "apply", str(file), "--yes")
         seconds[few] = statistics.median([cpu(*VSTREAM, "plan", str(file)) for _ in range(5)])
@@ -219,7 +219,7 @@ async def up(topology: Topology) -> Endpoint:
 async def servers(size: int, rounds: int, directory: Path) -> None:
     file = directory / "bench.yaml"
     file.write_text(document(size, ROUTING))
-    topology = parse_topology.parse_topology(file.read_bytes(), str(file)).require()
+    topology = check_topology.check_topology(file.read_bytes(), str(file)).require()
     bundle = render_bundle(topology)
     count = len(bundle.streams)
     print(f"\n{size:,} virtual streams, {count:,} physical streams, {ROUTING}, R1 in memory, one server per region")
@@ -311,7 +311,7 @@ def linting(sizes: list[int], rounds: int, directory: Path) -> None:
         file = directory / "mappings.cfg"
         file.write_text(
             render_bundle(
-                parse_topology.parse_topology(document(size // RULES_PER_STREAM).encode(), "").require()
+                check_topology.check_topology(document(size // RULES_PER_STREAM).encode(), "").require()
             ).text(file.name)
         )
         pairs = [(cpu(server, "-t", "-c", str(file)), cpu(*VSTREAM, "lint", str(file))) for _ in range(rounds)]

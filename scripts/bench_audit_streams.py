@@ -35,7 +35,7 @@ from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 from vstream.errors import VstreamError
 from vstream.lab import binaries, ports
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_streams
 from vstream.topology.model import Role
 
@@ -144,7 +144,7 @@ def read_and_audit(count: int) -> None:
             "defaults: {write: {max_age: 24h, storage: memory}, read: {storage: memory}}\nstreams:\n"
             + "".join(f"  s{number}: {{subjects: [s{number}.>]}}\n" for number in range(count))
         )
-        streams = render_streams(parse_topology(file.read_bytes(), str(file)).require())
+        streams = render_streams(check_topology(file.read_bytes(), str(file)).require())
         fill(servers, streams)
         before = sum(sum(process.cpu_times()[:2]) for process in servers.values())
         command = [sys.executable, "-m", "vstream", "audit", str(file), "--format", "json"]

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from scripts import bench_failures
 from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.lab import lab
-from vstream.lint.parse_scenario import parse_scenario
+from vstream.lint.check_scenario import check_scenario
 from vstream.runner.events import WorkloadBegan
 from vstream.runner.runner import capture_scenario
 
@@ -79,7 +79,7 @@ def measure(profile: str, version: str, kills: int, servers: int) -> int:
             with (directory / "watch.log").open("wb") as log:
                 service.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
 
-    scenario = parse_scenario(json.dumps(document).encode(), "outages.yaml", lambda _name: b"").require()
+    scenario = check_scenario(json.dumps(document).encode(), "outages.yaml", lambda _name: b"").require()
     try:
         work = capture_scenario(scenario, capture_dir=directory / "capture", lab_name=NAME, on_event=begin_watching)
         verdict = judge_capture(asyncio.run(work))

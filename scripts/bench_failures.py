@@ -22,7 +22,7 @@ from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import About, CaseStatus
 from vstream.errors import VstreamError
 from vstream.lab import lab
-from vstream.lint.parse_scenario import parse_scenario
+from vstream.lint.check_scenario import check_scenario
 from vstream.runner.runner import capture_scenario
 from vstream.scenario.model import ClientOperation
 
@@ -265,7 +265,7 @@ def problems(verdict: Verdict) -> list[str]:
 def outages(profile: str, version: str, fault: str, servers: int) -> bool:
     """One run, printed; False if something must not be. Its capture is kept then."""
     text = json.dumps(scenario(profile, fault, version, servers)).encode()
-    topology = parse_scenario(text, "outages.yaml", lambda _name: b"").require()
+    topology = check_scenario(text, "outages.yaml", lambda _name: b"").require()
     directory = Path(tempfile.mkdtemp(prefix="vstream-outages-"))
     os.environ["VSTREAM_STATE_DIR"] = str(directory / "state")
     try:

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.conformance import javascript
 from vstream.lab import lab
 from vstream.lab.status import list_endpoints, read_lab_status
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role
 
@@ -82,7 +82,7 @@ class Round:
 @asynccontextmanager
 async def running(number: int, layout: str) -> AsyncIterator[Place]:
     """A server with what is pulled, in the layout."""
-    topology = parse_topology.parse_topology(
+    topology = check_topology.check_topology(
         bench_routing.topology(layout, int(layout != "plain")).encode(), "bench.yaml"
     ).require()
 

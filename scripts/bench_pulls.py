@@ -21,7 +21,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from vstream.lab import lab
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role
 
@@ -64,7 +64,7 @@ def topology(clients: str, servers: int) -> Topology:
         f"regions: {{west: {{servers: {servers}}}}}\ndefaults: {{write: {{max_age: 1h}}}}\n"
         "streams: {s0: {subjects: [v.s0.>], storage: memory, replicas: 1}}\n"
     )
-    return parse_topology.parse_topology(text.encode(), "bench.yaml").require()
+    return check_topology.check_topology(text.encode(), "bench.yaml").require()
 
 
 def by_stream(bundle: Bundle, clients: str) -> Bundle:

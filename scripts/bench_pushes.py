@@ -18,7 +18,7 @@ from tests.support.moving_region import command
 from tests.support.publish_load import Load, compare, under_load
 from vstream.lab import lab
 from vstream.lab.status import list_client_endpoints
-from vstream.lint.parse_topology import parse_topology as loaded
+from vstream.lint.check_topology import check_topology
 from vstream.topology import physical
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ async def push_changes(file: Path, routing: str, *, has_ids: bool) -> tuple[Load
             await command("apply", file, "--yes")
             took.append(time.monotonic() - began)
             await load.wait_for_acknowledged(2 * RATE)
-    (stream, *_) = loaded(document(routing, 0).encode(), file.name).require().streams
+    (stream, *_) = check_topology(document(routing, 0).encode(), file.name).require().streams
     comparisons = [await compare(NAME, region, physical.read_stream_in(stream, region), load) for region in REGIONS]
     return load, took, sum(len(lost) for lost, _, _ in comparisons), sum(len(doubled) for _, doubled, _ in comparisons)
 

@@ -31,7 +31,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.lab.status import list_endpoints, read_lab_status
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role
 
@@ -228,7 +228,7 @@ async def measure(
 
     *change* is what is tried that vstream does not render.
     """
-    desired = parse_topology.parse_topology(topology(layout, count).encode(), "bench.yaml").require()
+    desired = check_topology.check_topology(topology(layout, count).encode(), "bench.yaml").require()
     bundles: list[Bundle] = []
 
     def render(addresses: Any) -> Bundle:

@@ -30,7 +30,7 @@ from vstream.health.simulation import OutageSimulation, Spread, measure_spread, 
 from vstream.health.source_retries import Away
 from vstream.jetstream.endpoints import make_connection_options
 from vstream.lab.status import list_client_endpoints, list_endpoints
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 from vstream.topology.naming import api_subject
@@ -474,7 +474,7 @@ def _steady_since(scenario: Scenario, samples: Sequence[Sample], pair: tuple[str
 
 def measure(scenario: Scenario) -> list[Row]:
     """Run *scenario* in a lab of its own."""
-    topology = parse_topology.parse_topology(_document(scenario), "simulate.yaml").require()
+    topology = check_topology.check_topology(_document(scenario), "simulate.yaml").require()
     with tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory:
         os.environ.update(VSTREAM_STATE_DIR=f"{directory}/state", VSTREAM_KEYS=f"{directory}/keys")
         file = Path(directory) / "topology.yaml"

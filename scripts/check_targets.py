@@ -28,7 +28,7 @@ from tests.support.chart_pods import PASSWORD, Pods, make_configuration, read_co
 from tests.support.command import vstream
 from vstream import resources
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
 from vstream.servers.bundles import provide_signer
@@ -84,7 +84,7 @@ def main() -> int:
                 problems += check_chart(chart, file)
     schemas = read_schemas(arguments.crds)
     mapped = next(file for file in TOPOLOGIES if file.stem == "kubernetes-mapped")
-    topology = parse_topology(mapped.read_bytes(), mapped.name).require()
+    topology = check_topology(mapped.read_bytes(), mapped.name).require()
     problems += check_resources(topology, render_bundle(topology), schemas)
     problems += check_hosts(json.loads(arguments.compose.read_text()))
     for problem in problems:
@@ -94,7 +94,7 @@ def main() -> int:
 
 def check_chart(chart: Any, file: Path) -> list[str]:
     """What is wrong with the configuration that the chart makes for each region of the topology *file*, and with its pods."""
-    topology = parse_topology(file.read_bytes(), file.name).require()
+    topology = check_topology(file.read_bytes(), file.name).require()
     if topology.security is Security.OPERATOR:
         vstream("keys", "create", file)
     bundle = render_bundle(topology, signer=provide_signer(topology, None))
@@ -225,7 +225,7 @@ def check_resources(topology: Topology, bundle: Bundle, schemas: dict[str, Any])
 def check_hosts(schema: dict[str, Any]) -> list[str]:
     """What the Compose specification does not know in our files, and systemd, where it is here, in our units."""
     problems: list[str] = []
-    topology = parse_topology(HOSTS.read_bytes(), HOSTS.name).require()
+    topology = check_topology(HOSTS.read_bytes(), HOSTS.name).require()
     bundle = render_bundle(topology)
     files = [
         file for file in render_target("compose", topology, bundle, [resources.templates()]) if "compose" in file.path

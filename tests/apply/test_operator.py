@@ -30,7 +30,7 @@ from vstream.jetstream.keyring import Keyring
 from vstream.lab import keys
 from vstream.lab.state import lab_directory
 from vstream.lab.status import find_system_endpoint, list_addresses, list_client_endpoints, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 
 pytestmark = pytest.mark.lab
@@ -257,7 +257,7 @@ async def what_somebody_else_pushed_is_taken_back(
 ) -> Path:
     """Gives the credentials that applications had by then."""
     ring = keys.keyring("signed")
-    topology = parse_topology(text.encode(), "signed.yaml").require()
+    topology = check_topology(text.encode(), "signed.yaml").require()
     clients = next(claim for claim in render_bundle(topology, signer=ring).claims if claim["name"].startswith("APP"))
     clients["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
     servers = [address for address in list_addresses("signed") if address.region == "west" and not address.is_hub]

@@ -12,12 +12,12 @@ from vstream.apply.execute import ApplyResult, GateTimeout
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.plan import UNANSWERED, AllowOption, Blocked, Delete, Gate, GateKind, Plan
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
 
-TOPOLOGY = parse_topology(document("lost", 1).encode(), "lost.yaml").require()
+TOPOLOGY = check_topology(document("lost", 1).encode(), "lost.yaml").require()
 DELETION = Delete(config=StreamConfig(name="foo-read-east", fields={}), region="east", role=Role.READ, messages=9)
 EMPTY = Plan(topology="lost", observed="")
 DELETING = Plan(topology="lost", observed="", changes=(DELETION,))

@@ -17,7 +17,7 @@ from vstream.errors import NotReachableError
 from vstream.lab import lab
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.plan import Change, Update
 from vstream.servers.bundles import render_lab
 from vstream.servers.find_servers import find_and_trust_servers
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.lab
 
 async def apply(max_age: str, watch: ApplyWatch) -> AppliedPlan:
     streams = f"streams:\n  foo: {{subjects: [foo.>], write: {{max_age: {max_age}}}}}\n"
-    topology = parse_topology((begin_topology("alone", "2.12", west=1) + streams).encode(), "t.yaml").require()
+    topology = check_topology((begin_topology("alone", "2.12", west=1) + streams).encode(), "t.yaml").require()
     render = partial(render_lab, "alone", topology, None)
     await lab.up("alone", topology, render, on_progress=ignore_progress)
     planned = await make_server_plan(topology, find_and_trust_servers(topology, "alone"), None)

@@ -21,7 +21,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.live.loaded_rules import read_loaded_rules
 from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
@@ -68,7 +68,7 @@ def start_server(directory: Path) -> subprocess.Popen[bytes]:
 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Running]:
-    topology = parse_topology(TOPOLOGY.encode(), "alone.yaml").require()
+    topology = check_topology(TOPOLOGY.encode(), "alone.yaml").require()
     ring = Keyring(tmp_path / "keys")
     ring.ensure_keys(topology)
     client, monitor, cluster, gateway = (free_port() for _ in range(4))
@@ -109,7 +109,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
 @pytest.mark.asyncio
 async def test_what_is_pushed_is_loaded_and_what_is_there_is_not_pushed_again(running: Running) -> None:
     grown = TOPOLOGY.replace("foo: {", "bar: {subjects: [bar.>]}, foo: {")
-    bundle = render_bundle(parse_topology(grown.encode(), "alone.yaml").require(), signer=running.ring)
+    bundle = render_bundle(check_topology(grown.encode(), "alone.yaml").require(), signer=running.ring)
     await running.admin(bundle=bundle).ensure_loaded()
     for claim in bundle.claims:
         if claim["name"] != "SYS":

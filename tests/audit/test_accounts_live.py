@@ -25,7 +25,7 @@ from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 from vstream.diagnostics import Severity
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology import naming, physical
 from vstream.topology.accounts import APP_USER, AUDIT_USER, VSTREAM_USER
@@ -81,7 +81,7 @@ def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         assert up.code == 0, up.err
         applied = vstream("apply", file, "--yes")
         assert applied.code == 0, applied.out + applied.err
-        asyncio.run(everybody_publishes(parse_topology(file.read_bytes(), file.name).require()))
+        asyncio.run(everybody_publishes(check_topology(file.read_bytes(), file.name).require()))
         yield file
     finally:
         down = vstream("lab", "down", "audited", "--purge")
@@ -131,7 +131,7 @@ async def delete(name: str, seq: int) -> None:
 
 
 def audit_streams(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Report:
-    topology = parse_topology(file.read_bytes(), file.name).require()
+    topology = check_topology(file.read_bytes(), file.name).require()
     streams = render_bundle(topology, addresses=list_addresses("audited")).streams
     scratch.mkdir()
     frames_ = audit_tables.extract_tables(
@@ -147,7 +147,7 @@ def audit_streams(spark: SparkSession, file: Path, scratch: Path, **how: Any) ->
 def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_in(
     spark: SparkSession, topology: Path, tmp_path: Path
 ) -> None:
-    desired = parse_topology(topology.read_bytes(), topology.name).require()
+    desired = check_topology(topology.read_bytes(), topology.name).require()
     report = audit_streams(spark, topology, tmp_path / "direct", path="direct")
     # Not even pending: streams that hold nothing lack nothing either.
     assert (report.verdict(), report.findings) == (AuditVerdict.PASS, ()), report.as_dict()

@@ -23,7 +23,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream.answers import is_from_leader
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab.status import list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_streams
 
 pytestmark = pytest.mark.lab
@@ -80,7 +80,7 @@ async def test_a_region_that_is_cut_off_does_not_speak_for_the_stretch_cluster(f
 
         await until(partial(lacks, central, BEFORE + AFTER))
         await until(is_taken_for_it)
-    topology = parse_topology(TOPOLOGY.encode(), file.name).require()
+    topology = check_topology(TOPOLOGY.encode(), file.name).require()
     plan = plan_extraction(render_streams(topology, None), endpoints, tmp_path)
     cuts = {item.stream_ref.stream: item for item in plan.cuts}
     assert cuts["stock"].error is None

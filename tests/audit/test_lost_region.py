@@ -215,7 +215,7 @@ def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(
         (tmp_path / "two.yaml").write_text(
             TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url), encoding="utf-8"
         )
-        topology = options.parse_topology_file(tmp_path / "two.yaml").require()
+        topology = options.check_topology_file(tmp_path / "two.yaml").require()
         audited = find_and_trust_servers(topology, None)
         streams = provide_bundle(topology, audited, None).streams
         messages = extract(

@@ -6,7 +6,7 @@ import pytest
 
 from vstream.chaos.blast_radius import GroupEffect, Impact, Quorum, assess_impact
 from vstream.cli.views import chaos as view
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.topology.model import Topology
 
 
@@ -18,7 +18,7 @@ def topology(servers: int, *, replicas: int | None = None, regions: int = 3) -> 
         f'version: 1\nname: acme\nserver_version: "2.12"\nregions: {{{listed}}}\n'
         f"streams:\n  foo: {{subjects: [foo.>], canary: foo._canary.*, write: {{max_age: 1h{setting}}}}}\n"
     )
-    return parse_topology.parse_topology(text.encode(), "acme.yaml").require()
+    return check_topology.check_topology(text.encode(), "acme.yaml").require()
 
 
 WEST = ("west-1", "west-2", "west-3")
@@ -89,7 +89,7 @@ def test_the_stretch_cluster_loses_its_member_with_the_region() -> None:
         'version: 1\nname: acme\nserver_version: "2.12"\n'
         "regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}\nstretch: {}\nstreams: {}\n"
     )
-    stretched = parse_topology.parse_topology(text.encode(), "acme.yaml").require()
+    stretched = check_topology.check_topology(text.encode(), "acme.yaml").require()
     west = (*WEST, "stretch-west")
     impact = assess_impact(stretched, missing_servers=(), taken_servers=west)
     assert impact.stretch == GroupEffect(peers=3, left=2)
@@ -160,7 +160,7 @@ def test_a_region_without_its_hub_serves_and_copies_nothing() -> None:
         "regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}\n"
         "streams: {foo: {subjects: [v.foo.>], write: {max_age: 1h}}}\n"
     )
-    domains = parse_topology.parse_topology(text.encode(), "acme.yaml").require()
+    domains = check_topology.check_topology(text.encode(), "acme.yaml").require()
     assert render_impact(assess_impact(domains, missing_servers=(), taken_servers=("hub-west",))) == [
         "west: no hub, nothing is copied to or from it"
     ]

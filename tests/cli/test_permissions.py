@@ -25,7 +25,7 @@ from vstream.audit.source.values import StreamRef
 from vstream.errors import NotPermittedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.syntax import natsconf
 from vstream.topology.accounts import inbox_of
@@ -331,7 +331,7 @@ async def test_probe_and_audit_are_refused_where_others_are_answered(server: Per
     """Each has a prefix of its own, which the user's name in `connect` decides."""
     inboxes = [inbox_of(user) for user in ("vstream", "probe", "audit")]
     text = server.file.read_text().replace(f"user: {server.user},", f"user: {server.user_of(role)},")
-    itself = parse_topology(text.encode(), "t.yaml").require().region("west").endpoint
+    itself = check_topology(text.encode(), "t.yaml").require().region("west").endpoint
     assert itself is not None
     async with connect(itself, "west") as connection:
         assert (await connection.request_json("$SYS.REQ.USER.INFO", timeout=permitted_server.PATIENCE))["data"]

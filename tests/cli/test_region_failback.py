@@ -20,7 +20,7 @@ from vstream.cli.failures import report_failure
 from vstream.errors import LabError, RefusedError, VstreamError
 from vstream.lab import lab
 from vstream.lab.status import LabStatus
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan import pipeline
 from vstream.plan.plan import UNANSWERED, Blocked, Delete, FieldChange, Plan, Update
 from vstream.plan.risk import Risk
@@ -30,7 +30,7 @@ from vstream.servers.server_plan import ServerPlan
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import STREAM_KEY, StreamConfig
 
-TOPOLOGY = parse_topology(document("lost", 1).encode(), "lost.yaml").require()
+TOPOLOGY = check_topology(document("lost", 1).encode(), "lost.yaml").require()
 
 
 def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def _plan_deletion(virtual: str) -> Plan:
 
 
 def test_only_sources_that_died_with_the_region_are_dropped() -> None:
-    lost = parse_topology(
+    lost = check_topology(
         document("lost", 1).replace("  west:\n", "  west:\n    lost: {prices: central}\n").encode(), "lost.yaml"
     )
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.command import vstream
 from vstream.cli import server_configs
 from vstream.errors import VstreamError
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.servers.find_servers import Servers
 
 TEXT = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 2}}\nstreams: {}\n'
@@ -47,7 +47,7 @@ def test_what_cannot_be_compared_has_a_reason_and_a_place(content: bytes, proble
 
 
 def test_server_configurations_are_found_in_a_bundle_or_a_plain_directory(tmp_path: Path) -> None:
-    topology = parse_topology(TEXT.encode(), "acme.yaml").require()
+    topology = check_topology(TEXT.encode(), "acme.yaml").require()
     assert server_configs.read_configs(topology, WHERE, None) == {}
     with pytest.raises(VstreamError, match="holds no configuration of a server of `acme`"):
         server_configs.read_configs(topology, WHERE, tmp_path)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.support.topologies import many_streams
 from vstream.cli.views.survive import render_markdown
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.topology.survival import survival_table
 
 REGIONS = "regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}\n"
@@ -12,7 +12,7 @@ HOMED = "  prices: {subjects: [prices.>], consistency: homed, home: west}\n"
 
 
 def markdown(text: str) -> str:
-    return render_markdown(survival_table(parse_topology(text.encode(), "acme.yaml").require()), None)
+    return render_markdown(survival_table(check_topology(text.encode(), "acme.yaml").require()), None)
 
 
 def test_streams_that_differ_in_their_names_only_share_a_table() -> None:
@@ -29,5 +29,5 @@ def test_a_stream_in_memory_has_a_table_of_its_own() -> None:
 
 
 def test_many_streams_are_one_table() -> None:
-    page = render_markdown(survival_table(parse_topology(many_streams(40), "acme.yaml").require()), None)
+    page = render_markdown(survival_table(check_topology(many_streams(40), "acme.yaml").require()), None)
     assert page.count("## ") == 1

@@ -16,7 +16,7 @@ from tests.support.pages import IN_CLONE, ON_LAB, ON_STAND_INS, Reader, matches,
 from tests.support.paths import ROOT
 from tests.support.recipe import run_recipe
 from vstream import resources
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
 
@@ -176,7 +176,7 @@ def test_servers_with_tls_are_monitored_with_tls() -> None:
 def test_the_helm_how_to_says_where_the_chart_lets_a_pod_be_monitored() -> None:
     page = (DOCS / "how-to" / "deploy-with-helm.md").read_text(encoding="utf-8")
     text = next(block.text for block in read_blocks(DOCS / "how-to" / "deploy-with-helm.md") if block.title)
-    topology = parse_topology(text.encode(), "acme.yaml").require()
+    topology = check_topology(text.encode(), "acme.yaml").require()
     releases = read_releases(render_target("helm", topology, render_bundle(topology), [resources.templates()]))
     configuration = make_configuration(releases["west"], re.findall("--namespace ([a-z]+)", page)[0])
     host, port = re.findall(r"https://([a-z0-9.-]+):(\d+)", page)[0]

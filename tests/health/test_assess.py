@@ -18,7 +18,7 @@ from vstream.health.pairs import has_taken_all
 from vstream.health.prometheus import render_metrics
 from vstream.health.snapshot import Lag, RegionSnapshot, ServerSnapshot, Snapshot, StreamSnapshot
 from vstream.health.status import PairState, Share, Status, StatusVerdict
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.plan.rules import list_account_entries, list_rule_entries, spell_destinations
 from vstream.render.pipeline import render_bundle, render_loaded
 
@@ -121,7 +121,7 @@ def test_rules_for_a_region_that_the_topology_does_not_have_break_nothing() -> N
 
 
 def test_one_rule_of_two_streams_is_lost() -> None:
-    topology = parse_topology.parse_topology(
+    topology = check_topology.check_topology(
         b'version: 1\nname: acme\nserver_version: "2.10"\nregions: {west: {servers: 1}}\n'
         b"defaults: {write: {max_age: 1h}}\nstreams: {foo: {subjects: [foo.>]}, bar: {subjects: [bar.>]}}\n",
         "acme.yaml",
@@ -293,7 +293,7 @@ def test_where_no_region_lets_vstream_in_nothing_is_said_of_streams() -> None:
 def test_the_rules_alone_are_those_of_the_whole_bundle() -> None:
     """What is compared without rendering streams is what rendering and reading back gives."""
     for file in sorted((ROOT / "tests" / "golden").glob("*.yaml")):
-        topology = parse_topology.parse_topology(file.read_bytes(), file.name).require()
+        topology = check_topology.check_topology(file.read_bytes(), file.name).require()
         whole, alone = render_bundle(topology), render_loaded(topology, None)
         assert list_rule_entries(alone.mappings) == list_rule_entries(whole.mappings), file.name
         assert list_account_entries(alone.accounts) == list_account_entries(whole.accounts), file.name
@@ -317,7 +317,7 @@ def test_what_is_looked_up_in_all_streams_does_not_grow_with_their_number() -> N
         text = "".join(f"  s{number}: {{subjects: [s{number}.>]}}\n" for number in range(count))
         head = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
         content = f"{head}defaults: {{write: {{max_age: 1h}}}}\nstreams:\n{text}"
-        topology = parse_topology.parse_topology(content.encode(), "acme.yaml").require()
+        topology = check_topology.check_topology(content.encode(), "acme.yaml").require()
         streams = CountedStreams(healthy(topology=topology).streams)
         status = assess(topology, replace(healthy(topology=topology), streams=streams), render_loaded(topology, None))
         assert [region.direct_get for region in status.regions] == [Share(works=count, of=count)]

@@ -15,7 +15,7 @@ from vstream.health.assess import assess
 from vstream.health.cross_region import AdvisoryReader, CrossRegionUse
 from vstream.health.live.cross_region_listener import CrossRegionListener
 from vstream.health.prometheus import render_metrics
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 
 CLIENT = {
     "start": "2026-11-29T09:16:51.385545906Z",
@@ -93,7 +93,7 @@ def test_where_each_region_has_an_account_its_streams_are_told_apart_by_it() -> 
         'version: 1\nname: acme\nserver_version: "2.12"\nrouting: regional\nroots: [v.>]\n'
         "regions: {west: {servers: 1}, east: {servers: 1}}\nstreams: {foo: {subjects: [v.foo.>], write: {max_age: 1h}}}\n"
     )
-    reader = AdvisoryReader(parse_topology.parse_topology(text.encode(), "acme.yaml").require())
+    reader = AdvisoryReader(check_topology.check_topology(text.encode(), "acme.yaml").require())
     assert reader.read(advisory("STREAM.INFO.foo"), "APP_east") == replace(USE, stream="APP_east/foo")
     assert reader.read(advisory("STREAM.INFO.foo"), "APP_west") is None
 

@@ -15,7 +15,7 @@ from vstream.cli.views.repair import RefreshPrinter
 from vstream.health.live.refresh_watch import RefreshLook
 from vstream.health.refresh_policy import META_GROUP, RefreshPolicy, Verb
 from vstream.health.snapshot import Lag, ServerSnapshot, Snapshot
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.topology.replication import list_physical_streams
 
 READER, ORIGIN = "foo-read-east", "foo-write-west"
@@ -169,7 +169,7 @@ def test_each_look_that_says_something_else_is_a_line_of_json(capsys: pytest.Cap
 
 
 def test_an_order_is_refreshed_before_its_mirrors() -> None:
-    topology = parse_topology((ROOT / "scenarios/topologies/stretch.yaml").read_bytes(), "stretch.yaml").require()
+    topology = check_topology((ROOT / "scenarios/topologies/stretch.yaml").read_bytes(), "stretch.yaml").require()
     snapshot = healthy(topology=topology)
     streams = {}
     for name, stream in snapshot.streams.items():
@@ -190,7 +190,7 @@ def test_leaders_of_the_stretch_cluster_are_asked_to_be_where_the_topology_wants
         .read_text()
         .replace("{members: all}", "{members: all, leader: east}")
     )
-    topology = parse_topology(text.encode(), "stretch.yaml").require()
+    topology = check_topology(text.encode(), "stretch.yaml").require()
     assert topology.stretch is not None
     preferred = topology.stretch.members["east"].name
     snapshot = healthy(topology=topology)
@@ -225,5 +225,5 @@ def test_a_leader_that_cannot_be_is_found(stretch: str, text: str) -> None:
         "  east: {servers: 1}",
         "  east: {servers: 1}\n  north: {servers: 1}" * ("[" in stretch) or "  east: {servers: 1}",
     )
-    messages = [finding.message for finding in parse_topology(document.encode(), "stretch.yaml").diagnostics]
+    messages = [finding.message for finding in check_topology(document.encode(), "stretch.yaml").diagnostics]
     assert text in messages

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.command import vstream
 from vstream.health.simulation import Flow, run_link, simulate
 from vstream.health.source_retries import ANSWER, BACKOFF, Away, Interval, draw_start, find_idle
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.topology.sizing import Load, RetentionLimits
 
 HOUR = 3600.0
@@ -172,7 +172,7 @@ def test_an_outage_that_begins_before_the_last_is_over_makes_it_longer() -> None
 
 def test_a_hundred_regions_with_ten_thousand_streams_are_a_few_kinds() -> None:
     regions = ", ".join(f"r{number}: {{servers: 3}}" for number in range(100))
-    topology = parse_topology.parse_topology(TEXT.format(regions=regions).encode(), "many.yaml").require()
+    topology = check_topology.check_topology(TEXT.format(regions=regions).encode(), "many.yaml").require()
     outages = {"r7": [Away(30, 90, is_killed=False)]}
     result = simulate(topology, {"foo": Load(rate=2, size=1000)}, {"foo": 10_000}, outages, {}, 600)
     assert sum(pair.pairs_alike for pair in result.pairs) == 9900

@@ -17,7 +17,7 @@ from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.reachability import observe_region
 from vstream.health.snapshot import SECOND_NS, parse_stream
 from vstream.jetstream.connection import Connection
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.topology.model import Endpoint, Topology
 
 STATE = {"messages": 0, "first_seq": 1, "last_seq": 0}
@@ -61,7 +61,7 @@ def make_topology(count: int) -> Topology:
         "version: 1\nname: t\nserver_version: '2.12'\nregions: {west: {servers: 1}}\n"
         f"defaults: {{write: {{max_age: 1h}}}}\nstreams: {{{streams}}}\n"
     )
-    return parse_topology(text.encode(), "t.yaml").require()
+    return check_topology(text.encode(), "t.yaml").require()
 
 
 @pytest.mark.parametrize(("count", "is_reached"), [(1, False), (2_000, True)])

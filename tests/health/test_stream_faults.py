@@ -12,7 +12,7 @@ from tests.health.doctor.test_examine import healthy
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.health.snapshot import StreamSnapshot, parse_stream
 from vstream.health.stream_faults import find_stream_faults
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 
 pytestmark = pytest.mark.server
 
@@ -27,7 +27,7 @@ streams: {foo: {subjects: [foo.>], consistency: homed, home: east, write: {max_a
 
 async def test_a_copy_whose_origin_was_emptied_has_a_wrong_end(tmp_path: Path) -> None:
     """Before 2.15, it says that it ends where the origin ends: nothing else tells that anything was lost."""
-    server, topology = JetStreamServer(tmp_path, "2.12.8"), parse_topology(TOPOLOGY, "acme.yaml").require()
+    server, topology = JetStreamServer(tmp_path, "2.12.8"), check_topology(TOPOLOGY, "acme.yaml").require()
 
     async def read_copy() -> StreamSnapshot:
         return parse_stream(await asyncio.to_thread(server.api, "STREAM.INFO.foo-read-west"))

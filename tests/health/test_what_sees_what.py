@@ -39,7 +39,7 @@ from tests.support.relay import relay
 from vstream.health.live import collect
 from vstream.health.snapshot import ServerSnapshot, SourceSnapshot, StreamSnapshot
 from vstream.lab.status import list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
@@ -216,7 +216,7 @@ async def test_a_silent_monitoring_port_leaves_time_to_ask_a_region_that_is_far_
     await small.reset()
     endpoints = dict(list_endpoints(LAB))
     port = int(endpoints["central"].urls[0].rpartition(":")[2])
-    topology = parse_topology(small.file.read_bytes(), small.file.name).require()
+    topology = check_topology(small.file.read_bytes(), small.file.name).require()
     with socket.create_server(("127.0.0.1", 0)) as silent, relay(port, lambda _: None, delay=0.1) as far:
         monitor = (f"http://127.0.0.1:{silent.getsockname()[1]}",)
         endpoints["west"] = replace(endpoints["west"], monitor=monitor)
@@ -241,7 +241,7 @@ async def test_every_fact_is_collected(small: BrokenLab, monkeypatch: pytest.Mon
     await small.reset()
     slow = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() - 3600)
     monkeypatch.setattr(collect, "time", slow)
-    topology = parse_topology(small.file.read_bytes(), small.file.name).require()
+    topology = check_topology(small.file.read_bytes(), small.file.name).require()
     snapshot = await collect.collect_snapshot(topology, list_endpoints(LAB), timeout=15, is_deep=True)
     assert abs(snapshot.at - time.time()) < 60
     streams = list(snapshot.streams.values())

@@ -17,7 +17,7 @@ from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Answer, Backend
 from vstream.lab.server_records import ServerRecord
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import SYSTEM_PASSWORD_PATH
 
@@ -56,7 +56,7 @@ async def test_what_a_lab_keeps_is_readable_by_nobody_else_whatever_the_umask_is
 
 
 def test_the_system_account_of_a_lab_without_users_has_a_random_password(tmp_path: Path) -> None:
-    mapped = parse_topology(MAPPED.encode(), "acme.yaml").require()
+    mapped = check_topology(MAPPED.encode(), "acme.yaml").require()
     directory = LabDirectory("acme", tmp_path)
     bundle = render_bundle(mapped, addresses=ports.allocate(mapped.seats, 14000, directory))
     files = passwords.with_passwords(directory.conf, bundle)

@@ -22,7 +22,7 @@ from vstream.jetstream.keyring import Keyring
 from vstream.lab.binaries import find_or_fetch
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_addresses
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render import account_view
 from vstream.topology.model import Security, Topology
 
@@ -46,7 +46,7 @@ def run_besieged(directory: Path, profile: str, mode: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(directory / "state"))
         patch.setenv("VSTREAM_KEYS", str(directory / "keys"))
-        topology = parse_topology(file.read_bytes(), str(file)).require()
+        topology = check_topology(file.read_bytes(), str(file)).require()
         if topology.security is Security.CERTIFICATES:
             issue_certificates(topology, directory / "keys" / LAB)
         try:

@@ -10,10 +10,10 @@ import pytest
 from tests.support.lint_inputs import BLOG, CLAIMS, SERVER, STREAM, TOPOLOGY, surroundings, token
 from vstream.diagnostics import Finding, Severity
 from vstream.lint import detect
+from vstream.lint.check_topology import check_topology
 from vstream.lint.detect import FileKind
 from vstream.lint.engine import lint
 from vstream.lint.gather import GatheredFiles, Source, gather_sources
-from vstream.lint.parse_topology import parse_topology
 from vstream.lint.workspace import MappingForm, StreamRole
 
 SCENARIO = "scenario: 1\nname: s\ntopology: {regions: {}, streams: {}}\nsteps:\n  - wait: 5s\n"
@@ -267,7 +267,7 @@ def test_the_role_of_a_stream_is_known_or_guessed(
 
 def test_a_topology_tells_the_role_of_a_stream_without_metadata() -> None:
     text = TOPOLOGY.replace("streams:\n", "streams:\n  users: {consistency: homed, home: west, subjects: [users.>]}\n")
-    topology = parse_topology(text.encode(), "t.yaml").require()
+    topology = check_topology(text.encode(), "t.yaml").require()
     files = gather_files(
         s_json='{"name": "users", "subjects": ["users.>"]}', t_json='{"name": "u", "sources": [{"name": "users"}]}'
     )

@@ -10,9 +10,9 @@ from tests.support.call_counts import count_calls
 from tests.support.lint_inputs import surroundings
 from tests.support.night import repetitions
 from tests.support.topologies import many_streams
+from vstream.lint.check_topology import check_topology
 from vstream.lint.engine import lint
 from vstream.lint.gather import Source, gather_sources
-from vstream.lint.parse_topology import parse_topology
 from vstream.lint.reading.accounts import read_server_flow
 from vstream.lint.simulate import ListeningStream, tabulate_account
 from vstream.render import pipeline as rendering
@@ -56,7 +56,7 @@ def test_rules_that_all_overlap_take_no_more_than_those_that_do_not() -> None:
 
 def test_work_on_rendered_files_grows_with_the_streams_and_not_with_their_square() -> None:
     def count(streams: int) -> int:
-        bundle = render_bundle(parse_topology(many_streams(streams), "t.yaml").require())
+        bundle = render_bundle(check_topology(many_streams(streams), "t.yaml").require())
         files = [Source(name=file.path, content=file.text.encode()) for file in bundle.artifacts]
         return count_calls(lambda: lint(files, surroundings({})))
 

@@ -17,7 +17,7 @@ from tests.support.plans import make_plan
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.context import Observed
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle
@@ -154,7 +154,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def load_checked(content: dict[str, Any]) -> Topology:
-    return parse_topology(json.dumps(content).encode(), "oracle.yaml").require()
+    return check_topology(json.dumps(content).encode(), "oracle.yaml").require()
 
 
 async def create_and_list(of: Bundle) -> Observed:

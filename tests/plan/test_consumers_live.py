@@ -20,7 +20,7 @@ from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import NotReachableError
 from vstream.health.live.consumer_sync import ConsumerSync
 from vstream.lab.status import list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.live.connections import connect_all
 
 pytestmark = pytest.mark.lab
@@ -164,7 +164,7 @@ async def rest(region: str, durable: str, number: int) -> list[str]:
 
 
 async def is_recorded_again_where_a_region_comes_back_empty(text: bytes) -> None:
-    topology = parse_topology(text, "durable.yaml").require()
+    topology = check_topology(text, "durable.yaml").require()
     keeper = ConsumerSync(topology, ["foo"], list_endpoints(NAME))
     async with connect_all(topology, list_endpoints(NAME)) as connections, client_in("east") as client:
         await keeper.keep(connections)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.call_counts import count_calls
 from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from tests.support.topologies import many_streams
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import Create, Delete, GateKind, Handover, Plan, Update, risk_of
@@ -360,7 +360,7 @@ async def test_a_region_that_comes_again_begins_after_what_others_took_of_it(old
 
 async def test_the_work_of_a_plan_grows_with_the_streams_and_no_faster() -> None:
     async def count(streams: int) -> int:
-        of = parse_topology(many_streams(streams), "t.yaml").require()
+        of = check_topology(many_streams(streams), "t.yaml").require()
         desired = render_bundle(of)
         observed = (await world(desired)).observe()
         return count_calls(lambda: diff(of, desired, observed))

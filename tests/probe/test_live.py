@@ -10,7 +10,7 @@ import pytest
 from tests.support import probe_lab
 from tests.support.probe_lab import REGIONS, World, bad, of, physical, until
 from vstream.errors import VstreamError
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import CheckStatus, Hop, Progress
 from vstream.topology.model import Role
@@ -293,7 +293,7 @@ async def test_only_the_chosen_regions_publish_and_all_are_cleaned(world: World)
 async def test_canaries_are_removed_in_a_region_that_the_topology_leaves_out(world: World) -> None:
     await world.create_all()
     without_east = probe_lab.TOPOLOGY.replace(b", east: {servers: 1}", b"")
-    fewer = parse_topology.parse_topology(without_east, "fewer.yaml").require()
+    fewer = check_topology.check_topology(without_east, "fewer.yaml").require()
     report = await run_probe(fewer, world.connections, ProbeOptions(timeout=45.0))
     assert bad(report) == {}
     assert ("east", "foo-read-east") in {(check.region, check.answered_by) for check in of(report, Hop.CLEANUP)}

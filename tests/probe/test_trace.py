@@ -20,7 +20,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Reply, connect
 from vstream.lab import lab
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.probe.trace import PublishExpectation, _Trace, trace_publish
 from vstream.render.pipeline import render_bundle
 
@@ -72,7 +72,7 @@ def test_each_server_takes_it_where_it_should_and_stores_nothing(
 
 @pytest.mark.lab
 def test_a_server_whose_mapping_is_missing_is_named(file: Path) -> None:
-    bundle = render_bundle(parse_topology(file.read_bytes(), file.name).require(), addresses=list_addresses(NAME))
+    bundle = render_bundle(check_topology(file.read_bytes(), file.name).require(), addresses=list_addresses(NAME))
     bare = tuple(
         replace(artifact, text=artifact.text.replace('include "../mappings.cfg"', "mappings = {}"))
         if artifact.path == "servers/west-2.conf"

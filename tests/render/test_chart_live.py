@@ -17,7 +17,7 @@ from tests.support.chart_pods import PASSWORD, Pods, make_configuration, read_re
 from tests.support.command import Ran, vstream
 from tests.support.publish_load import publish_over_tls
 from vstream import resources
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
 from vstream.servers.bundles import provide_signer
@@ -43,7 +43,7 @@ DOCUMENT = {
 @contextmanager
 def running_site(directory: Path, document: dict[str, Any], version: str | None = None) -> Iterator[tuple[Path, Pods]]:
     """The pods of the topology *document*, and its file, with `connect`."""
-    topology = parse_topology(json.dumps(document).encode(), "acme.yaml").require()
+    topology = check_topology(json.dumps(document).encode(), "acme.yaml").require()
     bundle = render_bundle(topology, signer=provide_signer(topology, None))
     releases = read_releases(render_target("helm", topology, bundle, [resources.templates()]))
     pods = Pods(directory / "pods", topology, {name: make_configuration(values) for name, values in releases.items()})

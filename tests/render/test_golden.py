@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.golden import Golden
 from tests.support.paths import ROOT
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle, render_streams
 
 GOLDEN = ROOT / "tests" / "golden"
@@ -15,7 +15,7 @@ TOPOLOGIES = {path.stem: path for path in sorted([*(ROOT / "examples").glob("*.y
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_a_topology_renders_to_exactly_these_files(name: str, golden: Golden) -> None:
-    loaded = parse_topology(TOPOLOGIES[name].read_bytes(), f"{name}.yaml")
+    loaded = check_topology(TOPOLOGIES[name].read_bytes(), f"{name}.yaml")
     assert loaded.diagnostics == ()
     rendered = render_bundle(loaded.require())
     assert tuple(render_streams(loaded.require())) == rendered.streams

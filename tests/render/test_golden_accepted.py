@@ -11,7 +11,7 @@ import pytest
 from tests.support.paths import CERTIFICATES, TESTS
 from tests.support.topologies import begin_topology
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import (
     HUB_PASSWORDS_PATH,
@@ -64,7 +64,7 @@ def test_the_oldest_server_that_a_profile_allows_accepts_what_it_renders(profile
     oldest = profile.since or min(OLDEST)
     text = begin_topology("acme", f"{oldest[0]}.{oldest[1]}", west=1, central=1, east=1)
     text += f"routing: {profile.routing.value}\nstreams: {{foo: {{subjects: [foo.>], write: {{max_age: 1h}}}}}}\n"
-    for artifact in render_bundle(parse_topology(text.encode(), "acme.yaml").require()).artifacts:
+    for artifact in render_bundle(check_topology(text.encode(), "acme.yaml").require()).artifacts:
         (tmp_path / artifact.path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / artifact.path).write_text(artifact.text)
     put_beside(tmp_path)

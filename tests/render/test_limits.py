@@ -14,7 +14,7 @@ from nats.js.errors import APIError
 
 from tests.support import permitted_server
 from tests.support.command import vstream
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render import jwt
 from vstream.render.pipeline import render_bundle
 from vstream.syntax import natsconf
@@ -67,7 +67,7 @@ async def ask_to_connect(server: permitted_server.PermittedServer) -> str:
 
 def test_limits_change_what_a_plan_compares(tmp_path: Path) -> None:
     def mark(more: str) -> str:
-        topology = parse_topology(
+        topology = check_topology(
             permitted_server.topology_text("accounts", tmp_path, more).encode(), "t.yaml"
         ).require()
         return next(
@@ -83,7 +83,7 @@ def test_limits_change_what_a_plan_compares(tmp_path: Path) -> None:
 def test_tokens_have_the_same_limits(tmp_path: Path) -> None:
     text = permitted_server.topology_text("accounts", tmp_path, LIMITS.replace("{limits", "{mode: operator, limits"))
     root = natsconf.parse(
-        render_bundle(parse_topology(text.encode(), "t.yaml").require()).text("operator.cfg"), "x"
+        render_bundle(check_topology(text.encode(), "t.yaml").require()).text("operator.cfg"), "x"
     ).root
     preloaded: dict[str, str] = dict(natsconf.to_python(root))["resolver_preload"]  # type: ignore[arg-type, assignment]
     limits = {token["name"]: token["nats"]["limits"] for token in map(jwt.decode, preloaded.values())}

@@ -33,7 +33,7 @@ from tests.support.publish_load import Load, check_contents, under_load
 from vstream import resources
 from vstream.files import write_atomically
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
 from vstream.topology.bundle import placeholder_for
@@ -130,7 +130,7 @@ class Hosts:
         return {**document, "regions": regions, "jetstream": storage, "connect": connect}
 
     def install(self, document: Document) -> None:
-        topology = parse_topology(json.dumps(document).encode(), "acme.yaml").require()
+        topology = check_topology(json.dumps(document).encode(), "acme.yaml").require()
         files = {
             a.path: a.text
             for a in render_target(self.target, topology, render_bundle(topology), [resources.templates()])
@@ -207,7 +207,7 @@ class Kubernetes:
         return {region: {**connect, "system": system} for region, connect in self.pods.connect().items()}
 
     def install(self, document: Document) -> None:
-        topology = parse_topology(json.dumps(document).encode(), "acme.yaml").require()
+        topology = check_topology(json.dumps(document).encode(), "acme.yaml").require()
         releases = read_releases(render_target("helm", topology, render_bundle(topology), [resources.templates()]))
         configurations = {name: make_configuration(values) for name, values in releases.items()}
         (self._texts,) = {values["extraResources"][0]["data"]["accounts.cfg"] for values in releases.values()}
@@ -231,7 +231,7 @@ class Kubernetes:
 
     def ship(self, document: Document) -> None:
         """`helm upgrade` with new values, in every region."""
-        topology = parse_topology(json.dumps(document).encode(), "acme.yaml").require()
+        topology = check_topology(json.dumps(document).encode(), "acme.yaml").require()
         for server in self.pods.processes if self.pods else ():
             # As Kubernetes does: a sidecar that saw an empty file would load it, and all accounts would be gone.
             write_atomically(self._rules(server), render_bundle(topology).text("accounts.cfg"))
@@ -288,7 +288,7 @@ class Walk:
         return completed
 
     def endpoints(self, user: str, regions: tuple[str, ...]) -> dict[str, Endpoint]:
-        topology = parse_topology(self.file.read_bytes(), "acme.yaml").require()
+        topology = check_topology(self.file.read_bytes(), "acme.yaml").require()
         endpoints = {region: topology.region(region).endpoint for region in regions}
         variable = f"VSTREAM_PASSWORD_{user.upper()}"
         # An application's answers come where applications have theirs.

@@ -22,7 +22,7 @@ from tests.support.topologies import HEAD, REGIONS, many_streams
 from vstream import resources
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.environment import quote, to_json
 from vstream.render.pipeline import render_bundle, render_streams
 from vstream.render.server_view import default_addresses
@@ -45,7 +45,7 @@ STREAMS = "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}, bar: {subje
 
 
 def topology(text: str = HEAD + REGIONS + STREAMS) -> Topology:
-    return parse_topology(text.encode(), "t.yaml").require()
+    return check_topology(text.encode(), "t.yaml").require()
 
 
 def render_text(text: str = HEAD + REGIONS + STREAMS, templates: Path | None = None) -> Bundle:
@@ -78,7 +78,7 @@ def test_vstreams_own_templates_write_the_same_as_copies_of_them(file: Path, tmp
     shutil.copytree(TEMPLATES, tmp_path / "templates")
     marked = r'streams: {foo: {subjects: [foo.>], read: {description: "\0name"}}, bar: {subjects: [é.>]}}' + "\n"
     for text in (file.read_text(encoding="utf-8"), HEAD + REGIONS + marked):
-        topology = parse_topology(text.encode(), "t.yaml").topology
+        topology = check_topology(text.encode(), "t.yaml").topology
         assert topology is not None
         # As texts, so that the order of fields and the types of values count.
         assert repr(render_bundle(topology)) == repr(render_bundle(topology, templates=tmp_path / "templates"))
@@ -311,7 +311,7 @@ def test_any_text_of_a_topology_reads_back_equal_from_its_files(directory: str, 
         "version": 1, "name": "acme", "server_version": "2.12", "regions": {"west": {"servers": 1}}, "jetstream": {"store_dir": directory},
         "streams": {"foo": {"subjects": "foo", "max_age": "1h", "description": description, "metadata": {key: directory}}},
     }  # fmt: skip
-    bundle = render_bundle(parse_topology(shapes.as_file(value), "t.yaml").require())
+    bundle = render_bundle(check_topology(shapes.as_file(value), "t.yaml").require())
     assert bundle.streams[0].config.fields["description"] == description
     assert bundle.streams[0].config.metadata[key] == directory
     conf = natsconf.parse(bundle.text("servers/west-1.conf"), "t.conf", include=lambda path, _: (path, "")).root
@@ -367,7 +367,7 @@ def literal(pattern: str, data: st.DataObject) -> str:
 def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_published(
     world: dict[str, Any], data: st.DataObject
 ) -> None:
-    loaded = parse_topology(shapes.as_file(world), "t.yaml")
+    loaded = check_topology(shapes.as_file(world), "t.yaml")
     assume(not any(diagnostic.is_error for diagnostic in loaded.diagnostics))
     topology = loaded.require()
     table = compile_mappings(profile_of(topology).list_all_mapping_rules(topology))
@@ -401,7 +401,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
 
 @given(worlds)
 def test_the_mappings_of_a_valid_topology_never_overlap_and_the_server_takes_them_all(world: dict[str, Any]) -> None:
-    loaded = parse_topology(shapes.as_file(world), "t.yaml")
+    loaded = check_topology(shapes.as_file(world), "t.yaml")
     assume(not any(diagnostic.is_error for diagnostic in loaded.diagnostics))
     table = compile_mappings(profile_of(loaded.require()).list_all_mapping_rules(loaded.require()))
     assert list(table.overlapping()) == []
@@ -470,7 +470,7 @@ def test_a_region_that_has_a_context_already_gets_none() -> None:
 
 def test_checking_and_rendering_grow_with_the_streams_and_no_faster() -> None:
     def once(streams: int) -> int:
-        return count_calls(lambda: render_bundle(parse_topology(many_streams(streams), "t.yaml").require()))
+        return count_calls(lambda: render_bundle(check_topology(many_streams(streams), "t.yaml").require()))
 
     once(1)  # templates are compiled once
     assert once(40) < 4.5 * once(10)

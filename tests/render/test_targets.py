@@ -19,7 +19,7 @@ from tests.support.paths import ROOT
 from vstream import resources
 from vstream.errors import VstreamError
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.render.targets import TARGETS, nack, render_target
 from vstream.topology.bundle import placeholder_for
@@ -84,14 +84,14 @@ CHART_VALUES = frozenset(
 
 def render(target: str, text: str) -> dict[str, str]:
     """The files of *target* by path."""
-    topology = parse_topology(text.encode(), "t.yaml").require()
+    topology = check_topology(text.encode(), "t.yaml").require()
     artifacts = render_target(target, topology, render_bundle(topology), [resources.templates()])
     return {artifact.path: artifact.text for artifact in artifacts}
 
 
 def values(text: str) -> dict[str, Any]:
     """The values of each release, by `REGION` or `REGION/CLUSTER`."""
-    topology = parse_topology(text.encode(), "t.yaml").require()
+    topology = check_topology(text.encode(), "t.yaml").require()
     return read_releases(render_target("helm", topology, render_bundle(topology), [resources.templates()]))
 
 
@@ -107,7 +107,7 @@ class TestHosts:
     def test_a_host_has_its_servers_and_what_they_include(self, target: str, directory: str) -> None:
         files = render(target, HOSTS)
         hosts = {path.partition("/")[0] for path in files}
-        topology = parse_topology(HOSTS.encode(), "t.yaml").require()
+        topology = check_topology(HOSTS.encode(), "t.yaml").require()
         assert hosts == {server.host for region in topology.regions for server in region.servers} | {
             str(server.host) for server in (topology.stretch.members.values() if topology.stretch else ())
         }
@@ -173,7 +173,7 @@ class TestHelm:
 
     @pytest.mark.parametrize(("text", "file"), [(KUBERNETES, "accounts.cfg"), (MAPPED, "mappings.cfg")])
     def test_pods_load_the_same_file_as_hosts(self, text: str, file: str) -> None:
-        bundle = render_bundle(parse_topology(text.encode(), "t.yaml").require())
+        bundle = render_bundle(check_topology(text.encode(), "t.yaml").require())
         for content in values(text).values():
             (config_map,) = content["extraResources"]
             assert config_map["data"] == {file: bundle.text(file)}
@@ -376,7 +376,7 @@ streams:
 class TestLanguage:
     @pytest.mark.server
     def test_options_of_servers_are_taken_by_them(self, tmp_path: Path) -> None:
-        bundle = render_bundle(parse_topology(OPTIONS.replace("VERSION", "2.12").encode(), "t.yaml").require())
+        bundle = render_bundle(check_topology(OPTIONS.replace("VERSION", "2.12").encode(), "t.yaml").require())
         for artifact in bundle.artifacts:
             file = tmp_path / artifact.path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -393,13 +393,13 @@ class TestLanguage:
         assert (text.count("connect_backoff: true"), text.count('unique_tag: "az:"')) == (2, 1)
 
     def test_a_version_without_an_option_has_a_configuration_without_it(self) -> None:
-        text = render_bundle(parse_topology(OPTIONS.replace("VERSION", "2.11").encode(), "t.yaml").require()).text(
+        text = render_bundle(check_topology(OPTIONS.replace("VERSION", "2.11").encode(), "t.yaml").require()).text(
             "servers/west-1.conf"
         )
         assert ("connect_backoff" in text, "server_metadata" in text, "unique_tag" in text) == (False, False, True)
 
     def test_streams_say_what_nats_server_check_expects_of_them(self) -> None:
-        bundle = render_bundle(parse_topology(OPTIONS.replace("VERSION", "2.12").encode(), "t.yaml").require())
+        bundle = render_bundle(check_topology(OPTIONS.replace("VERSION", "2.12").encode(), "t.yaml").require())
         checks = {
             stream.config.name: {
                 key.removeprefix("io.nats.monitor."): value
@@ -419,7 +419,7 @@ class TestLanguage:
         }
 
     def test_a_gateway_address_is_advertised_and_dialed(self) -> None:
-        bundle = render_bundle(parse_topology(KUBERNETES.encode(), "t.yaml").require())
+        bundle = render_bundle(check_topology(KUBERNETES.encode(), "t.yaml").require())
         assert 'advertise: "nats-gw.east.example.net:7333"' in bundle.text("servers/east-nats-0.conf")
         dialed = '{name: "east", urls: ["tls://nats-gw.east.example.net:7333"]}'
         assert dialed in bundle.text("servers/west-nats-0.conf")
@@ -437,7 +437,7 @@ class TestLanguage:
     def test_what_is_no_name_or_address_is_told_where_it_is(self, old: str, new: str, code: str) -> None:
         errors = [
             finding
-            for finding in parse_topology(KUBERNETES.replace(old, new).encode(), "t.yaml").diagnostics
+            for finding in check_topology(KUBERNETES.replace(old, new).encode(), "t.yaml").diagnostics
             if finding.is_error
         ]
         assert [finding.code for finding in errors] == [code]

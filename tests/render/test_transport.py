@@ -28,7 +28,7 @@ from tests.support.ports import free_port
 from tests.support.rogue_server import OWN_CERTIFICATE, write_rogues
 from vstream import resources
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
 from vstream.syntax import natsconf
@@ -66,7 +66,7 @@ class SuperCluster:
     def __init__(self, directory: Path, text: str, ca_file: Path = CERTIFICATES / "ca.pem") -> None:
         self.directory = directory
         self.ca_file = ca_file
-        self.bundle = render_bundle(parse_topology(text.encode(), "t.yaml").require())
+        self.bundle = render_bundle(check_topology(text.encode(), "t.yaml").require())
         for address in self.bundle.servers:
             if address.is_hub and address.region == "east":
                 self.moved = {f"localhost:{port}": f"localhost:{free_port()}" for port in ports_of(address)}
@@ -164,7 +164,7 @@ streams: {orders: {subjects: [orders.>], write: {max_age: 24h}}}
 @pytest.mark.parametrize("profile", MODES)
 def test_no_port_of_a_host_is_without_tls(profile: str, target: str) -> None:
     routing = MODES[profile] or "account: ACME\n"
-    topology = parse_topology((ON_HOSTS + routing).encode(), "t.yaml").require()
+    topology = check_topology((ON_HOSTS + routing).encode(), "t.yaml").require()
     artifacts = render_target(target, topology, render_bundle(topology), [resources.templates()])
     configurations = [artifact.text for artifact in artifacts if artifact.path.endswith(".conf")]
     assert len(configurations) == (7 if profile == "domains" else 5)
@@ -259,7 +259,7 @@ def test_what_is_between_servers_is_the_same_in_every_mode(profile: str, mode: s
 
 def between_servers(text: str) -> dict[str, list[str]]:
     """By server, its blocks for routes, gateways and leaf nodes that have a port."""
-    bundle = render_bundle(parse_topology(text.encode(), "t.yaml").require())
+    bundle = render_bundle(check_topology(text.encode(), "t.yaml").require())
     blocks: dict[str, list[str]] = {}
     for address in bundle.servers:
         source = bundle.text(f"servers/{address.server.name}.conf")
@@ -283,7 +283,7 @@ def test_of_one_authority_only_certificates_with_the_name_of_servers_join(tmp_pa
     text = text.replace("transport: {", f"transport: {{peer_name: {servers}, ")
     ports = {port: free_port() for port in ("client", "monitor", "cluster", "gateway")}
     more = text.replace("streams:", f"  north: {{servers: [127.0.0.1], ports: {json.dumps(ports)}}}\nstreams:")
-    after = render_bundle(parse_topology(more.encode(), "t.yaml").require())
+    after = render_bundle(check_topology(more.encode(), "t.yaml").require())
     with running(SuperCluster(tmp_path, text, tmp_path / "ca.pem")) as cluster:
         cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "two regions are one")
         cluster.wait(lambda: "west-2" in list_routes(cluster, "west-1"), "two servers are one")

@@ -12,7 +12,7 @@ import pytest
 from tests.scenario.test_generate import compose
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.errors import LabError
-from vstream.lint.parse_scenario import parse_scenario
+from vstream.lint.check_scenario import check_scenario
 from vstream.runner.explore import (
     Exploration,
     ExploredRun,
@@ -68,7 +68,7 @@ async def run_exploration(
 
 
 def read(path: Path) -> Scenario:
-    return parse_scenario(path.read_bytes(), str(path), lambda _: b"").require()
+    return check_scenario(path.read_bytes(), str(path), lambda _: b"").require()
 
 
 def test_the_seeds_follow_from_one() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.paths import ROOT
 from vstream.capture.records import CapturedStream
 from vstream.capture.store import Capture
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.runner.read_back import read_back
 from vstream.topology.bundle import RenderedStream
@@ -32,7 +32,7 @@ def test_a_capture_says_what_is_mirrored_by_the_name_that_it_is_captured_by(rout
 
     streams = [
         capture_stream(stream)
-        for stream in render_bundle(parse_topology(text.encode(), EXAMPLE.name).require()).streams
+        for stream in render_bundle(check_topology(text.encode(), EXAMPLE.name).require()).streams
     ]
     roles = {stream.name: stream.role for stream in streams}
     mirrors = [stream for stream in streams if stream.mirror is not None]

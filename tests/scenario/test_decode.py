@@ -14,8 +14,8 @@ from tests.support.paths import TESTS
 from tests.support.scenarios import ACME, FILES, HEAD, STEPS, load_text, problems, read, scenario
 from tests.support.topologies import concise
 from vstream.errors import InvalidInputError
-from vstream.lint.parse_scenario import parse_scenario
-from vstream.lint.parse_topology import parse_topology as load_topology
+from vstream.lint.check_scenario import check_scenario
+from vstream.lint.check_topology import check_topology
 from vstream.scenario import faults
 from vstream.scenario.actions import ACTIONS
 from vstream.scenario.model import (
@@ -282,8 +282,8 @@ def test_a_topology_that_is_written_inside_is_the_same_as_one_beside() -> None:
     assert concise(loading.diagnostics) == ""
     rehearsal = loading.require()
     assert rehearsal.topology_file == "s.yaml"
-    assert load_topology(rehearsal.topology_text.encode(), "t").require() == load_topology(ACME, "t").require()
-    assert rehearsal.topology == load_topology(ACME, "t").require()
+    assert check_topology(rehearsal.topology_text.encode(), "t").require() == check_topology(ACME, "t").require()
+    assert rehearsal.topology == check_topology(ACME, "t").require()
 
 
 def test_paths_are_relative_to_the_file() -> None:
@@ -294,11 +294,11 @@ def test_paths_are_relative_to_the_file() -> None:
         return ACME
 
     text = f"scenario: 1\nname: s\ntopology: ../t/acme.yaml\nlab: {{templates: mine}}\n{STEPS}"
-    loading = parse_scenario(text.encode(), "some/where/s.yaml", reading).require()
+    loading = check_scenario(text.encode(), "some/where/s.yaml", reading).require()
     assert asked == [loading.topology_file] == ["some/where/../t/acme.yaml"]
     assert loading.lab.templates == "some/where/mine"
     assert (
-        parse_scenario(text.replace("../t", "/t").encode(), "s.yaml", reading).require().topology_file == "/t/acme.yaml"
+        check_scenario(text.replace("../t", "/t").encode(), "s.yaml", reading).require().topology_file == "/t/acme.yaml"
     )
 
 

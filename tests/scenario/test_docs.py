@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from tests.support.paths import ROOT
 from tests.support.topologies import concise
-from vstream.lint.parse_scenario import parse_scenario
+from vstream.lint.check_scenario import check_scenario
 from vstream.scenario.document import (
     ExpectDocument,
     LabDocument,
@@ -28,7 +28,7 @@ TOPOLOGY, *BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_every_example_is_valid(block: str) -> None:
-    assert concise(parse_scenario(block.encode(), "s.yaml", lambda _: TOPOLOGY.encode()).diagnostics) == ""
+    assert concise(check_scenario(block.encode(), "s.yaml", lambda _: TOPOLOGY.encode()).diagnostics) == ""
 
 
 @pytest.mark.parametrize(

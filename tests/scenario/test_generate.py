@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.support.night import repetitions
 from tests.support.paths import ROOT
 from tests.support.topologies import concise
-from vstream.lint.parse_scenario import parse_scenario
-from vstream.lint.parse_topology import parse_topology as load_topology
+from vstream.lint.check_scenario import check_scenario
+from vstream.lint.check_topology import check_topology
 from vstream.scenario import faults
 from vstream.scenario.generate import ScenarioData, generate, to_yaml
 from vstream.scenario.model import Converge, Inject, Measure, Scenario
@@ -31,7 +31,7 @@ SEEDS = st.integers(0, 2**32)
 @cache
 def topology(file: Path) -> tuple[Topology, Any]:
     content = file.read_bytes()
-    return load_topology(content, file.name).require(), yaml.safe_load(content)
+    return check_topology(content, file.name).require(), yaml.safe_load(content)
 
 
 def compose(seed: int, file: Path = FILES[0]) -> ScenarioData:
@@ -42,7 +42,7 @@ def load_data(data: ScenarioData) -> Scenario:
     def read(name: str) -> bytes:
         raise AssertionError(name)
 
-    loading = parse_scenario(to_yaml(data).encode(), "s.yaml", read)
+    loading = check_scenario(to_yaml(data).encode(), "s.yaml", read)
     assert concise(loading.diagnostics) == ""
     return loading.require()
 
@@ -59,7 +59,8 @@ def test_whatever_is_composed_is_valid_and_holds_its_topology_and_its_seed(file:
     scenario = load_data(compose(seed, file))
     assert scenario.seed == seed
     assert (
-        load_topology(scenario.topology_text.encode(), "t").require() == load_topology(file.read_bytes(), "t").require()
+        check_topology(scenario.topology_text.encode(), "t").require()
+        == check_topology(file.read_bytes(), "t").require()
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.topologies import concise
-from vstream.lint.parse_scenario import parse_scenario
+from vstream.lint.check_scenario import check_scenario
 from vstream.scenario.timeline import find_minimum_duration
 
 SHIPPED = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -19,7 +19,7 @@ LONGEST = 120 * SECOND
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_scenario_is_valid_and_is_called_as_its_file(path: Path) -> None:
-    loading = parse_scenario(path.read_bytes(), str(path), lambda name: Path(name).read_bytes())
+    loading = check_scenario(path.read_bytes(), str(path), lambda name: Path(name).read_bytes())
     assert concise(loading.diagnostics) == ""
     scenario = loading.require()
     assert scenario.name == path.stem
@@ -38,7 +38,7 @@ def test_the_runbooks_name_scenarios_that_are_shipped() -> None:
 def test_a_shipped_scenario_does_not_take_long(path: Path) -> None:
     assert (
         find_minimum_duration(
-            parse_scenario(path.read_bytes(), str(path), lambda name: Path(name).read_bytes()).require()
+            check_scenario(path.read_bytes(), str(path), lambda name: Path(name).read_bytes()).require()
         )
         <= LONGEST
     )

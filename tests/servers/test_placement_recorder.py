@@ -12,7 +12,7 @@ from tests.support.command import Ran, vstream
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream import monitoring
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.servers import placement_recorder
 from vstream.servers.find_servers import Servers
 from vstream.servers.placement_recorder import PlacementRecorder
@@ -66,7 +66,7 @@ async def test_each_server_records_at_once_what_it_holds_also_the_meta_leader(st
     await start(tmp_path)
     urls = {address.server.name: address.monitor_url for address in list_addresses("moved")}
     assert len(urls) == 3
-    topology = parse_topology(json.dumps(TOPOLOGY).encode(), "moved.yaml").require()
+    topology = check_topology(json.dumps(TOPOLOGY).encode(), "moved.yaml").require()
     recorder = PlacementRecorder(topology, Servers(endpoints={}, lab="moved", description=""))
     before = {name: await monitoring.read_meta_log(url) for name, url in urls.items()}
     assert sum(log is not None and log.is_leader for log in before.values()) == 1
@@ -82,7 +82,7 @@ async def test_each_server_records_at_once_what_it_holds_also_the_meta_leader(st
 
 
 async def test_servers_that_nobody_can_ask_have_recorded_it_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    topology = parse_topology(json.dumps(TOPOLOGY).encode(), "moved.yaml").require()
+    topology = check_topology(json.dumps(TOPOLOGY).encode(), "moved.yaml").require()
     recorder = PlacementRecorder(topology, Servers(endpoints={}, lab=None, description=""))
     missing = await recorder.ensure_recorded("foo", ["east-1"])
     wait = "servers record it once a minute: 70 seconds to go"

@@ -30,7 +30,7 @@ from vstream.jetstream.snapshots import take_snapshot
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
 from vstream.lab.status import find_system_endpoint, list_addresses, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.servers.leaders import find_meta_leader, wait_for_successor
 
@@ -162,7 +162,7 @@ class BrokenLab:
         return configuration.replace('include "../accounts.cfg"', accounts.replace('include "', 'include "../'))
 
     def _bundle(self) -> Any:
-        topology = parse_topology(self.file.read_bytes(), self.file.name).require()
+        topology = check_topology(self.file.read_bytes(), self.file.name).require()
         return render_bundle(topology, addresses=list_addresses(LAB))
 
     async def reset(self) -> None:

@@ -13,7 +13,7 @@ from tests.support.chaos_lab import running_lab
 from tests.support.labs import end_all_in
 from tests.support.shared_lab import own_lab, renew, shared_lab
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def shared_file(request: pytest.FixtureRequest, module_lab: Path) -> Path:
 def own_file(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> Iterator[Path]:
     """The topology that a module calls `OWN_TOPOLOGY`, in a file that is called as its lab. The test starts it."""
     text = request.module.OWN_TOPOLOGY
-    with own_lab(state, tmp_path, parse_topology(text.encode(), "own.yaml").require().name, text) as file:
+    with own_lab(state, tmp_path, check_topology(text.encode(), "own.yaml").require().name, text) as file:
         yield file
 
 

@@ -14,7 +14,7 @@ import psutil
 from tests.support.command import Ran, vstream
 from tests.support.publish_load import Load, compare, under_load
 from vstream.lab.status import list_client_endpoints, read_lab_status
-from vstream.lint.parse_topology import parse_topology as loaded
+from vstream.lint.check_topology import check_topology
 from vstream.topology import physical
 
 OLD = ("west", "central", "east")
@@ -121,7 +121,7 @@ async def comes_and_goes(
     after = starts(name)
     assert after.keys() == before.keys()
     everything = replace(load, acked={**load.acked, **new_load.acked}, unknown=load.unknown | new_load.unknown)
-    (stream,) = loaded(document(name, routing, OLD, OLD, servers).encode(), file.name).require().streams
+    (stream,) = check_topology(document(name, routing, OLD, OLD, servers).encode(), file.name).require().streams
     comparisons = [await compare(name, region, physical.read_stream_in(stream, region), everything) for region in OLD]
     return Moved(
         publishes=len(everything.everything),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import placeholder_for
 from vstream.topology.model import Routing
@@ -50,7 +50,7 @@ class PermittedServer:
         self.routing = routing
         self.file = directory / "allowed.yaml"
         self.file.write_text(topology_text(routing, directory, more))
-        self.topology = parse_topology(self.file.read_bytes(), str(self.file)).require()
+        self.topology = check_topology(self.file.read_bytes(), str(self.file)).require()
         self.user = PROFILES[Routing(routing)].user_name("vstream", "west")
         bundle = render_bundle(self.topology)
         self._accounts = bundle.text("accounts.cfg")

@@ -12,7 +12,7 @@ from typing import Any
 from vstream.apply.execute import execute_plan
 from vstream.apply.port import LEFT_TO_OTHERS, Administration, LeftToOthers, ServerAdmin
 from vstream.errors import NotReachableError, ServerError
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.canonical import to_canonical_stream
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
@@ -94,7 +94,7 @@ def render_streams(streams: Mapping[str, Any] | None = None, **over: Any) -> Bun
 # Many tests want the same ones. Each has a copy of its own, which takes a twentieth of the time.
 @cache
 def _pickled_topology(document: str) -> bytes:
-    return pickle.dumps(parse_topology(document.encode(), "topology.yaml").require())
+    return pickle.dumps(check_topology(document.encode(), "topology.yaml").require())
 
 
 @cache

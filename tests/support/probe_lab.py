@@ -20,7 +20,7 @@ from vstream.lab import lab
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import LabSetup
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
 from vstream.render.pipeline import render_bundle
@@ -46,7 +46,7 @@ streams:
 
 
 def topology() -> Topology:
-    return parse_topology.parse_topology(TOPOLOGY, "probed.yaml").require()
+    return check_topology.check_topology(TOPOLOGY, "probed.yaml").require()
 
 
 def render(addresses: Sequence[ServerAddress]) -> Bundle:

@@ -13,7 +13,7 @@ from tests.support.labs import fetch_all
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.schema import STREAMS
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import AUDIT_USER
 
@@ -22,7 +22,7 @@ PATIENCE = 60.0
 
 def check_apply_makes_everything(file: Path) -> tuple[Ran, Ran]:
     """What `apply` says in a lab with nothing in it, and `plan` after it: that there is nothing to do. Neither state can be imported."""
-    routing = parse_topology(file.read_bytes(), file.name).require().routing.value
+    routing = check_topology(file.read_bytes(), file.name).require().routing.value
     check_import_is_refused(file, routing)
     applied = vstream("apply", file, "--yes")
     assert applied.code == 0, applied.out + applied.err
@@ -61,7 +61,7 @@ async def read_in_every_form(js: JetStreamContext, stream: str, subjects: str, n
 
 def check_audit_reads_everything(name: str, file: Path, scratch: Path) -> None:
     """Every message of every stream of the topology *file* is read by the user that may do nothing else."""
-    topology = parse_topology(file.read_bytes(), file.name).require()
+    topology = check_topology(file.read_bytes(), file.name).require()
     streams = render_bundle(topology, addresses=list_addresses(name)).streams
     tables = extract(plan_extraction(streams, list_endpoints(name, AUDIT_USER), scratch))
     rows = [dict(zip(STREAMS.names, row, strict=True)) for row in tables.streams]

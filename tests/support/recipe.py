@@ -15,7 +15,7 @@ from vstream.apply.mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import MAPPINGS_PATH, Bundle
 from vstream.topology.model import Role
@@ -55,7 +55,7 @@ async def run_recipe(file: Path, version: str) -> None:
     document = json.dumps(DOCUMENT)
     await asyncio.to_thread(file.write_text, document)
     assert (await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)).code == 0
-    rendered = render_bundle(parse_topology(document.encode(), file.name).require(), addresses=list_addresses("blog"))
+    rendered = render_bundle(check_topology(document.encode(), file.name).require(), addresses=list_addresses("blog"))
     async with connect(list_endpoints("blog")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
         for stream in rendered.streams:

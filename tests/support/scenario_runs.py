@@ -11,7 +11,7 @@ from tests.support.topologies import begin_topology
 from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
 from vstream.diagnostics import Span
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.runner.events import Event
 from vstream.runner.runner import capture_scenario
 from vstream.scenario.model import (
@@ -61,7 +61,7 @@ def scenario(
         seed=7,
         topology_file="test.yaml",
         topology_text=topology,
-        topology=parse_topology(topology.encode(), "test.yaml").require(),
+        topology=check_topology(topology.encode(), "test.yaml").require(),
         lab=LabSpec(versions={} if version is None else {"*": version}, links=links),
         workload=Workload(
             publishers=tuple(

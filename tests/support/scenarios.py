@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.topologies import EVERY_MODEL, begin_topology, concise
-from vstream.lint.parse_scenario import ParsedScenario, parse_scenario
+from vstream.lint.check_scenario import CheckedScenario, check_scenario
 from vstream.scenario.model import Scenario
 
 ACME = (
@@ -43,9 +43,9 @@ def read(name: str) -> bytes:
     return FILES[name]
 
 
-def load_text(text: str, file: str = "s.yaml") -> ParsedScenario:
+def load_text(text: str, file: str = "s.yaml") -> CheckedScenario:
     """*text*, loaded."""
-    return parse_scenario(text.encode(), file, read)
+    return check_scenario(text.encode(), file, read)
 
 
 def scenario(text: str) -> Scenario:

@@ -20,7 +20,7 @@ from vstream.apply.mappings import LabMappings
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 
 
@@ -29,7 +29,7 @@ def shared_lab(directory: Path, text: str, *options: str) -> Iterator[Path]:
     """The topology *text* in a file, while its lab runs in a state directory of its own, started with *options*."""
     state, file = directory / "state", directory / "topology.yaml"
     file.write_text(text)
-    name = parse_topology(text.encode(), file.name).require().name
+    name = check_topology(text.encode(), file.name).require().name
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
         try:
@@ -58,10 +58,10 @@ def renew(file: Path, text: str, *options: str) -> None:
     Servers that a test has killed are started, its streams and the mappings are gone.
     """
     file.write_text(text)
-    topology = parse_topology(text.encode(), file.name).require()
+    topology = check_topology(text.encode(), file.name).require()
     require_success(vstream("lab", "up", file, *options))
     asyncio.run(_delete_streams(topology.name))
-    nothing = parse_topology(f"{text.partition('streams:')[0]}streams: {{}}\n".encode(), file.name).require()
+    nothing = check_topology(f"{text.partition('streams:')[0]}streams: {{}}\n".encode(), file.name).require()
     asyncio.run(
         LabMappings(topology.name, render_bundle(nothing, addresses=list_addresses(topology.name))).ensure_loaded()
     )

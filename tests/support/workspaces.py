@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.paths import TESTS
 from vstream.diagnostics import Finding
+from vstream.lint.check_topology import check_topology
 from vstream.lint.gather import Source, gather_sources
-from vstream.lint.parse_topology import parse_topology
 from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import servers, streams
 from vstream.topology.bundle import placeholder_for
@@ -51,7 +51,7 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
     assert [diagnostic.message for diagnostic in gathered.diagnostics] == []
     topology = None
     for source in gathered.topologies:
-        loaded = parse_topology(source.content, source.name)
+        loaded = check_topology(source.content, source.name)
         assert [(diagnostic.code, diagnostic.message) for diagnostic in loaded.diagnostics] == []
         topology = loaded.topology
     before = gather_sources(running, read=read)

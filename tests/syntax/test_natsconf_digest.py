@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from vstream.lab import binaries
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.syntax import natsconf
 from vstream.syntax.natsconf.digest import digest
@@ -65,7 +65,7 @@ def test_values_of_every_kind_have_the_digest_of_the_server(tmp_path: Path) -> N
 
 def test_rendered_configurations_have_the_digest_of_the_server(tmp_path: Path) -> None:
     name = "three-regions.yaml"
-    bundle = render_bundle(parse_topology.parse_topology((EXAMPLES / name).read_bytes(), name).require())
+    bundle = render_bundle(check_topology.check_topology((EXAMPLES / name).read_bytes(), name).require())
     for artifact in bundle.artifacts:
         path = tmp_path / artifact.path
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from tests.support import workspaces
 from tests.support.plans import render_streams, topology
 from tests.support.topologies import HEAD, concise
 from tests.support.workspaces import codes
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology import naming
 from vstream.topology.model import Role
@@ -126,7 +126,7 @@ def test_markers_are_left_where_values_are_written_and_are_stored_everywhere() -
 )  # fmt: skip
 def test_what_is_wrong_with_a_bucket_is_shown_where_it_is_written(line: str, expected: str) -> None:
     start = f"{HEAD}routing: accounts\nregions: {{west: {{servers: 3}}, east: {{servers: 3}}}}\n"
-    assert concise(parse_topology(f"{start}{line}\n".encode(), "t.yaml").diagnostics) == expected
+    assert concise(check_topology(f"{start}{line}\n".encode(), "t.yaml").diagnostics) == expected
 
 
 @pytest.mark.parametrize(

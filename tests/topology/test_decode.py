@@ -9,7 +9,7 @@ from hypothesis import given
 
 from tests.support import shapes
 from tests.support.topologies import HEAD, REGIONS, concise
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.topology.model import Link, Topology
 
 START = HEAD + REGIONS
@@ -18,11 +18,11 @@ NO_SIZE = "write it like `512MiB`, `10GB` or `unlimited`"
 
 
 def problems(text: str) -> str:
-    return concise(parse_topology(text.encode(), "t.yaml").diagnostics)
+    return concise(check_topology(text.encode(), "t.yaml").diagnostics)
 
 
 def topology(text: str) -> Topology:
-    return parse_topology((START + text).encode(), "t.yaml").require()
+    return check_topology((START + text).encode(), "t.yaml").require()
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_all_errors_of_a_file_come_at_once_in_its_order_keys_written_twice_inclu
 
 
 def test_a_file_that_is_something_else_lists_a_bounded_number_of_errors() -> None:
-    loading = parse_topology(
+    loading = check_topology(
         HEAD.encode() + b"".join(b"key%d: 1\n" % number for number in range(5_000)), "t.yaml"
     ).diagnostics
     assert len(loading) == 201
@@ -270,7 +270,7 @@ def test_the_default_window_is_never_longer_than_max_age() -> None:
 @pytest.mark.parametrize(("version", "window"), [("2.10", 10**8), ("2.13", 10**8), ("2.14", 0), ("2.15", 0)])
 def test_read_streams_do_not_deduplicate_as_far_as_the_server_lets_them(version: str, window: int) -> None:
     text = START.replace("2.12", version) + "streams: {foo: {subjects: foo, max_age: 1h}}\n"
-    (foo,) = parse_topology(text.encode(), "t.yaml").require().streams
+    (foo,) = check_topology(text.encode(), "t.yaml").require().streams
     assert foo.read["west"].fields["duplicate_window"] == window
 
 
@@ -279,7 +279,7 @@ def test_three_replicas_by_default_only_where_every_region_of_the_stream_has_thr
         f"{HEAD}regions: {{west: {{servers: 3}}, east: {{servers: 2}}}}\ndefaults: {{max_age: 1h}}\n"
         "streams: {all: {subjects: all}, west: {subjects: west, regions: [west]}}\n"
     )
-    everywhere, west = parse_topology(text.encode(), "t.yaml").require().streams
+    everywhere, west = check_topology(text.encode(), "t.yaml").require().streams
     assert everywhere.write["west"].fields["num_replicas"] == 1
     assert west.write["west"].fields["num_replicas"] == 3
 
@@ -294,7 +294,7 @@ def test_members_of_the_stretch_cluster_go_with_their_regions_and_each_that_is_l
     )
     text = f"{HEAD}regions:\n{regions}stretch: {{members: {members}}}\n"
     text += "streams: {foo: {subjects: foo, consistency: stretch, max_age: 1h}}\n"
-    smaller = parse_topology(text.encode(), "t.yaml").require()
+    smaller = check_topology(text.encode(), "t.yaml").require()
     assert smaller.stretch is not None
     assert {*smaller.stretch.members}.isdisjoint(lost)
     assert smaller.streams[0].origin["stretch"].fields["num_replicas"] == replicas
@@ -309,13 +309,13 @@ def test_the_regions_of_a_stream_are_in_the_order_of_the_topology() -> None:
 def test_placement_names_the_cluster_and_the_tags() -> None:
     text = f"{HEAD}regions: {{west: {{servers: 1, cluster: c1, tags: [[ssd, az:a]]}}}}\n"
     text += "streams: {foo: {subjects: foo, max_age: 1h, placement_tags: ssd}}\n"
-    (foo,) = parse_topology(text.encode(), "t.yaml").require().streams
+    (foo,) = check_topology(text.encode(), "t.yaml").require().streams
     assert foo.write["west"].fields["placement"] == {"cluster": "c1", "tags": ["ssd"]}
 
 
 @given(shapes.topologies)
 def test_whatever_looks_like_a_topology_is_one_or_has_an_error(value: Any) -> None:
-    loaded = parse_topology(shapes.as_file(value), "t.yaml")
+    loaded = check_topology(shapes.as_file(value), "t.yaml")
     assert loaded.topology is not None or any(diagnostic.is_error for diagnostic in loaded.diagnostics)
     assert [diagnostic.sort_key() for diagnostic in loaded.diagnostics] == sorted(
         diagnostic.sort_key() for diagnostic in loaded.diagnostics
@@ -325,12 +325,12 @@ def test_whatever_looks_like_a_topology_is_one_or_has_an_error(value: Any) -> No
 
 @given(shapes.anything)
 def test_no_value_makes_loading_raise(value: Any) -> None:
-    loaded = parse_topology(shapes.as_file(value), "t.yaml")
+    loaded = check_topology(shapes.as_file(value), "t.yaml")
     assert loaded.topology is not None or any(diagnostic.is_error for diagnostic in loaded.diagnostics)
 
 
 def load_messages(text: str) -> list[str]:
-    loading = parse_topology(text.encode(), "t.yaml").diagnostics
+    loading = check_topology(text.encode(), "t.yaml").diagnostics
     return [
         f"{diagnostic.span.line if diagnostic.span else 0} {diagnostic.code} {diagnostic.message}"
         for diagnostic in loading
@@ -381,13 +381,13 @@ links:
   default: {{rtt: 60ms, loss: 1%}}
   east-west: {{rtt: 140ms, rate: 200mbit}}
 """
-    assert parse_topology(text.encode(), "t.yaml").require().links == (
+    assert check_topology(text.encode(), "t.yaml").require().links == (
         Link(between=("west", "central"), rtt=60_000_000, loss=0.01),
         Link(between=("west", "east"), rtt=140_000_000, rate=200_000_000, loss=0.01),
         Link(between=("central", "east"), rtt=60_000_000, loss=0.01),
     )
     alone = f"{HEAD}regions: {{west: {{servers: 1}}, us-east: {{servers: 1}}}}\nlinks: {{us-east-west: {{}}}}\n"
-    assert parse_topology(alone.encode(), "t.yaml").require().links == ()
+    assert check_topology(alone.encode(), "t.yaml").require().links == ()
 
 
 @pytest.mark.parametrize("model", ["consistency: ordered", "consistency: homed, home: west", "consistency: stretch"])

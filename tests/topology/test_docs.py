@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.support.paths import ROOT
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.document import (
     ConnectDocument,
@@ -34,14 +34,14 @@ BLOCKS = [
 def test_the_example_of_the_consistency_models_is_valid_and_renders() -> None:
     text = (ROOT / "docs" / "consistency.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    loaded = parse_topology(block.encode(), "docs/consistency.md")
+    loaded = check_topology(block.encode(), "docs/consistency.md")
     assert loaded.diagnostics == ()
     assert len(render_bundle(loaded.require()).streams) == 6 + 7 + 4 + 3
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_every_example_is_valid_and_renders(block: str) -> None:
-    loaded = parse_topology(block.encode(), "docs/topology.md")
+    loaded = check_topology(block.encode(), "docs/topology.md")
     assert loaded.diagnostics == ()
     assert render_bundle(loaded.require()).artifacts
 
@@ -74,6 +74,6 @@ def test_the_topology_reference_names_every_key(model: type[TopologyDocument]) -
 def test_the_example_of_buckets_is_valid_and_renders() -> None:
     text = (ROOT / "docs" / "buckets.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    loaded = parse_topology(block.encode(), "docs/buckets.md")
+    loaded = check_topology(block.encode(), "docs/buckets.md")
     assert loaded.diagnostics == ()
     assert render_bundle(loaded.require()).artifacts

@@ -14,9 +14,9 @@ from tests.support.lint_inputs import surroundings
 from tests.support.paths import ROOT
 from vstream.cli.init import STARTER
 from vstream.diagnostics import Severity
+from vstream.lint.check_topology import check_topology
 from vstream.lint.engine import lint
 from vstream.lint.gather import Source
-from vstream.lint.parse_topology import parse_topology
 from vstream.subjects import algebra
 from vstream.topology import profiles
 from vstream.topology.document import json_schema
@@ -34,7 +34,7 @@ def write_starter(profile: Profile) -> bytes:
 
 
 def make_starter(profile: Profile) -> Topology:
-    loaded = parse_topology(write_starter(profile), "topology.yaml")
+    loaded = check_topology(write_starter(profile), "topology.yaml")
     assert loaded.diagnostics == ()
     return loaded.require()
 

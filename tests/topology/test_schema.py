@@ -13,7 +13,7 @@ from hypothesis import given
 
 from tests.support import shapes
 from tests.support.paths import ROOT
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.topology.document import json_schema
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -48,7 +48,7 @@ def parse_yaml(path: Path) -> Any:
 
 def is_refused_by_shape(value: Any) -> bool:
     return any(
-        diagnostic.code.startswith("VS00") for diagnostic in parse_topology(shapes.as_file(value), "t.yaml").diagnostics
+        diagnostic.code.startswith("VS00") for diagnostic in check_topology(shapes.as_file(value), "t.yaml").diagnostics
     )
 
 
@@ -67,7 +67,7 @@ def test_every_setting_is_explained_where_its_name_does_not(validator: Any) -> N
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_is_accepted_by_both(path: Path, validator: Any) -> None:
-    assert parse_topology(path.read_bytes(), path.name).diagnostics == ()
+    assert check_topology(path.read_bytes(), path.name).diagnostics == ()
     validator.validate(parse_yaml(path))
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.command import vstream
 from tests.support.paths import ROOT
 from vstream.cli.views import graph
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.topology.sizing import Load, Sizing, estimate_size
 
 EXAMPLES = ROOT / "examples"
@@ -26,7 +26,7 @@ streams:
 
 
 def size_topology(load_: Load, *, room: str = "10GB", write: str = "") -> Sizing:
-    topology = parse_topology.parse_topology(TEXT.format(room=room, write=write).encode(), "sized.yaml").require()
+    topology = check_topology.check_topology(TEXT.format(room=room, write=write).encode(), "sized.yaml").require()
     return estimate_size(topology, {"foo": load_})
 
 
@@ -89,7 +89,7 @@ def test_size_says_what_a_topology_needs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["consistency", "five-regions", "three-regions", "single-region"])
 def test_drawings_are_complete_and_the_same_each_time(name: str) -> None:
-    topology = parse_topology.parse_topology((EXAMPLES / f"{name}.yaml").read_bytes(), name).require()
+    topology = check_topology.check_topology((EXAMPLES / f"{name}.yaml").read_bytes(), name).require()
     picture = graph.draw_svg(topology, topology.streams)
     root = ET.fromstring(picture)
     texts = {node.text for node in root.iter("{http://www.w3.org/2000/svg}text")}
@@ -112,7 +112,7 @@ def test_drawings_are_complete_and_the_same_each_time(name: str) -> None:
 
 def test_links_are_drawn_with_what_they_carry() -> None:
     text = (EXAMPLES / "three-regions.yaml").read_text() + "links: {west-east: {rtt: 140ms, rate: 200mbit}}\n"
-    topology = parse_topology.parse_topology(text.encode(), "linked").require()
+    topology = check_topology.check_topology(text.encode(), "linked").require()
     assert "140 ms · 200 Mbit/s</text>" in graph.draw_svg(topology, topology.streams)
     (link,) = graph.as_dict(topology, topology.streams)["links"]
     assert link == {"between": ["west", "east"], "rtt_ms": 140, "rate": 200_000_000}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.topology.model import Topology
 from vstream.topology.survival import Ability, Failure, SurvivalCell, list_incidents, survival_table
 
@@ -22,7 +22,7 @@ def _topology(streams: str = _MODELS, *, servers: int = 3, more: str = "") -> To
     regions = ", ".join(f"{region}: {{servers: {servers}}}" for region in ("west", "central", "east"))
     stretch = "stretch: {members: all}\n" if "stretch" in streams else ""
     text = f'version: 1\nname: acme\nserver_version: "2.12"\n{more}regions: {{{regions}}}\n{stretch}streams:\n{streams}'
-    return parse_topology(text.encode(), "acme.yaml").require()
+    return check_topology(text.encode(), "acme.yaml").require()
 
 
 def _cells(topology: Topology) -> dict[tuple[str, Failure, Ability], SurvivalCell]:
@@ -76,7 +76,7 @@ def test_zones_are_those_of_the_unique_tag() -> None:
         "  west: {servers: 4, tags: ['az:a', 'az:a', 'az:b', 'az:c']}\n  east: {servers: 3, tags: ['az:a', 'az:b', 'az:c']}\n"
         f"streams:\n{_VIRTUAL}"
     )
-    zoned = parse_topology(text.encode(), "acme.yaml").require()
+    zoned = check_topology(text.encode(), "acme.yaml").require()
     lost = list_incidents(zoned, Failure.ZONE)[0]
     assert (lost.name, sorted(lost.down)) == ("az:a in west", ["west-1", "west-2"])
     # Two servers of west are gone, and only one replica: no two are in one zone.

@@ -27,7 +27,7 @@ from vstream.cli.shared_steps import (
 from vstream.cli.views import apply as view
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan import saved
 from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import AllowOption, Plan
@@ -116,13 +116,13 @@ async def _plan(
     """The plan of the topology file *path*, or the saved plan *path* if it still holds."""
     if path.suffix != ".json":
         return await plan_with_progress(
-            options.parse_topology_file(path).require(), lab, templates, adopt=adopt, lost=lost
+            options.check_topology_file(path).require(), lab, templates, adopt=adopt, lost=lost
         )
     if lab or adopt or lost or options.read_overlays():
         variables = "VSTREAM_LAB and VSTREAM_OVERLAY"
         raise typer.BadParameter(f"a saved plan has its options: drop --lab, --adopt, --lost, --overlay, {variables}")
     file = saved.parse(options.read_bytes(path, limit=-1).decode("utf-8", "replace"), str(path))
-    topology = parse_topology(file.topology_text.encode(), file.topology_file).require()
+    topology = check_topology(file.topology_text.encode(), file.topology_file).require()
     fresh = await plan_with_progress(topology, file.lab, templates, adopt=frozenset(file.adopt), lost=file.lost)
     saved.require_same(fresh.plan, file.plan)
     return fresh

@@ -302,7 +302,7 @@ def find_source(
 
 
 def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:
-    topology = options.parse_topology_file(path).require()
+    topology = options.check_topology_file(path).require()
     require_no_move(topology)
     names = options.choose_streams(topology, request.streams)
     servers = find_and_trust_servers(topology, lab)

@@ -75,7 +75,7 @@ def restore(
     source = BackupDirectory(directory)
     record = source.read()
     source.verify(record)
-    loaded = options.parse_topology_file(topology or directory / "topology.yaml").require()
+    loaded = options.check_topology_file(topology or directory / "topology.yaml").require()
     servers = find_and_trust_servers(loaded, lab)
     streams = provide_bundle(loaded, servers, None).streams
     request = RestoreRequest(

@@ -38,7 +38,7 @@ def _read_topology(context: Any) -> Topology:
     path = Path(context.params.get("topology") or next(iter(files or ()), options.default_file()))
     if str(path) == "-":
         raise VstreamError("standard input is the terminal during completion")
-    return options.parse_topology_file(path).require()
+    return options.check_topology_file(path).require()
 
 
 def _list_regions(context: Any) -> Iterable[str]:

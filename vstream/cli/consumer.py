@@ -53,7 +53,7 @@ def read_position(
     Examples: `vstream consumer position foo reader --region west`,
     `vstream consumer position foo reader --region west --output /var/lib/vstream/foo-reader-west.json`
     """
-    loaded = options.parse_topology_file(topology).require()
+    loaded = options.check_topology_file(topology).require()
     virtual = options.require_virtual_stream(loaded, stream, [region])
     endpoints = find_and_trust_servers(loaded, lab).endpoints
     position = run(consumer_position.read_position_in(loaded, endpoints, virtual, region, consumer))
@@ -145,7 +145,7 @@ def failover(
         raise typer.BadParameter("name the region that it leaves: either `--from REGION` or `--position FILE`")
     if come_from == to:
         raise typer.BadParameter("`--from` and `--to` are the same region")
-    loaded = options.parse_topology_file(topology).require()
+    loaded = options.check_topology_file(topology).require()
     lost_regions = [lost.name for lost in loaded.lost]
     asked = [to] if come_from is None or come_from in lost_regions else [come_from, to]
     request = MoveRequest(

@@ -52,7 +52,7 @@ def command(
     Examples: `vstream doctor`, `vstream doctor acme.yaml --format json`, `vstream doctor acme.yaml --configs /srv/nats`,
     `vstream doctor acme.yaml --bundle acme.tar.gz`
     """
-    document = options.parse_topology_file(topology)
+    document = options.check_topology_file(topology)
     loaded = document.require()
     if support is not None:
         refuse_named(context, "has no effect with --bundle", "output", "files")

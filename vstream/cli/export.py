@@ -77,7 +77,7 @@ def command(
         return Exporter(latest, timeout).serve(*parse_address(listen), every)
 
     if once:
-        source = make_source(options.parse_topology_file(topology).require())
+        source = make_source(options.check_topology_file(topology).require())
         typer.echo(render_metrics(source.topology.name, run(source.read(timeout))), nl=False)
     elif is_refreshing:
         both = options.FollowedTopology(topology, find_both)

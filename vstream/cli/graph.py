@@ -27,7 +27,7 @@ def command(
 
     Examples: `vstream graph`, `vstream graph acme.yaml -s orders --format svg > orders.svg`
     """
-    loaded = options.parse_topology_file(topology).require()
+    loaded = options.check_topology_file(topology).require()
     names = options.choose_streams(loaded, stream)
     streams = [virtual for virtual in loaded.streams if virtual.name in names]
     if output == "json":

@@ -13,7 +13,7 @@ from vstream.cli.lazy_group import load_late, refuse_named
 from vstream.cli.views import console
 from vstream.errors import VstreamError
 from vstream.files import save_output
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.topology.document import json_schema
 from vstream.topology.model import Routing
 from vstream.topology.profiles import PROFILES
@@ -148,7 +148,7 @@ def _write_starter(file: Path, name: str, routing: Routing) -> None:
     text = STARTER.format(
         name=name, routing=profile.starter, root=root, pad=" " * (7 - len(root)), gap=" " * (3 - len(root))
     )
-    if parse_topology(text.encode(), str(file)).diagnostics:
+    if check_topology(text.encode(), str(file)).diagnostics:
         raise typer.BadParameter(
             f"invalid name `{name}`: use letters, digits, `-` and `_`, and begin with a letter or digit",
             param_hint="--name",

@@ -17,7 +17,7 @@ from vstream.errors import LabError
 from vstream.files import save_output
 from vstream.lab.readiness import trust_monitors
 from vstream.lab.status import is_running, list_addresses, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan import saved
 from vstream.plan.importing.topology import import_topology
 from vstream.plan.live.discover import discover
@@ -83,7 +83,7 @@ def _require_sayable(name: str, connects: Mapping[str, dict[str, object]], monit
         "regions": {region: {"servers": 1} for region in regions or ["x"]},
         "connect": {region: {**connect, **monitor} for region, connect in regions.items()},
     }
-    for finding in parse_topology(json.dumps(document).encode(), "options").diagnostics:
+    for finding in check_topology(json.dumps(document).encode(), "options").diagnostics:
         if finding.is_error:
             raise typer.BadParameter(f"{finding.message}{f' ({finding.hint})' if finding.hint else ''}")
 

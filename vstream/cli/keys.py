@@ -56,7 +56,7 @@ def permissions(
     Examples: `vstream keys permissions --for status --for doctor`, `vstream keys permissions acme.yaml --for plan`
     """
     chosen = options.choose_names("command", COMMANDS, commands)
-    needed = permissions_for(options.parse_topology_file(topology).require(), chosen)
+    needed = permissions_for(options.check_topology_file(topology).require(), chosen)
     stdout().print(*view.render_permissions(needed), sep="\n")
 
 
@@ -140,7 +140,7 @@ def _load(path: Path, lab: str | None, *, without_keys: Security | None = None) 
 
     Raises VstreamError if users log in without keys, and not as *without_keys* says.
     """
-    topology = options.parse_topology_file(path).require()
+    topology = options.check_topology_file(path).require()
     if not topology.security.has_keys and topology.security is not without_keys:
         raise VstreamError(
             f"topology `{topology.name}` has no keys: its users log in with {topology.security.value}",

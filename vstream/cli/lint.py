@@ -283,7 +283,7 @@ class _LintRun:
             # Most runs need neither, and what reads them takes long to import.
             reader = load_late("vstream.cli.options")
             overlays = reader.read_overlays()
-            declared = reader.parse_topology_file(topology).require() if topology else None
+            declared = reader.check_topology_file(topology).require() if topology else None
         linter = Linter(
             config=config,
             surroundings=lint_settings.make_surroundings(roots, variables, overlays=overlays),

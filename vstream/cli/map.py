@@ -134,7 +134,7 @@ def _print_streams(stream: str, files: list[str], region: str | None, *, is_json
     """The physical streams behind the virtual *stream*, or the name alone by which clients in *region* read it."""
     if len(files) > 1:
         raise typer.BadParameter("name one topology", param_hint="FILES")
-    topology = options.parse_topology_file(Path(files[0]) if files else options.default_file()).require()
+    topology = options.check_topology_file(Path(files[0]) if files else options.default_file()).require()
     virtual = options.require_virtual_stream(topology, stream, [region] if region else [])
     if is_json:
         regions = [region] if region else virtual.regions

@@ -33,7 +33,7 @@ def print_trace(
     if len(files) > 1:
         raise typer.BadParameter("name one topology", param_hint="FILES")
     workspace = read_workspace(files)
-    loaded = workspace.topology or options.parse_topology_file(Path(files[0])).require()
+    loaded = workspace.topology or options.check_topology_file(Path(files[0])).require()
     names = options.choose_regions(loaded, regions)
     servers = find_and_trust_servers(loaded, lab)
     expected = []

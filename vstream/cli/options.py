@@ -15,7 +15,7 @@ from vstream.cli import lazy_group
 from vstream.cli.views import console
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.files import leaves_repository, state_directory
-from vstream.lint.parse_topology import ParsedTopology, parse_topology
+from vstream.lint.check_topology import CheckedTopology, check_topology
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.model import Topology, VirtualStream
 from vstream.value_class import value_class
@@ -160,9 +160,9 @@ class TopologySource:
     content: bytes
     overlays: Mapping[str, bytes]
 
-    def parse(self) -> ParsedTopology:
+    def parse(self) -> CheckedTopology:
         """The topology, and everything that is wrong with it."""
-        return parse_topology(self.content, self.file, self.overlays)
+        return check_topology(self.content, self.file, self.overlays)
 
 
 def read_topology_file(path: Path) -> TopologySource:
@@ -171,7 +171,7 @@ def read_topology_file(path: Path) -> TopologySource:
     return TopologySource(file="<stdin>" if str(path) == "-" else str(path), content=content, overlays=read_overlays())
 
 
-def parse_topology_file(path: Path) -> ParsedTopology:
+def check_topology_file(path: Path) -> CheckedTopology:
     """Read and check a topology file, with the overlays of this command. Raises VstreamError if it cannot be read."""
     return read_topology_file(path).parse()
 

@@ -60,7 +60,7 @@ def command(
     Examples: `vstream plan`, `vstream plan acme.yaml --output plan.json`, `vstream plan --format markdown`,
     `vstream plan --drift --configs /srv/nats`
     """
-    loaded = options.parse_topology_file(topology)
+    loaded = options.check_topology_file(topology)
     if is_drift:
         chosen = {"--output": out, "--format markdown": output == "markdown", "--adopt": adopt, "--lost": lost}
         options.refuse_options("has no effect with --drift", {**chosen, "--detailed-exitcode": detailed_exitcode})

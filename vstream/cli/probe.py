@@ -78,7 +78,7 @@ def command(
         send_beacons(topology, lab, every=every, is_json=output == "json")
         return
     options.refuse_options("needs --beacons", {"--every": every})
-    loaded = options.parse_topology_file(topology).require()
+    loaded = options.check_topology_file(topology).require()
     streams, regions = options.choose_streams(loaded, stream), options.choose_regions(loaded, region)
     if not any(set(regions) & set(virtual.regions) for virtual in loaded.streams if virtual.name in streams):
         raise typer.BadParameter("no chosen stream is in any of these regions", param_hint="--region")

@@ -63,7 +63,7 @@ def command(
         options.refuse_options(f"has no effect with `--target {target}`, which has no file of them", {"--only": only})
     if str(output) == "-":
         raise typer.BadParameter("a bundle is many files: name a directory", param_hint="--output")
-    loaded = options.parse_topology_file(topology).require()
+    loaded = options.check_topology_file(topology).require()
     bundle = render_bundle(loaded, templates=templates, signer=provide_signer(loaded, None))
     artifacts = render_target(target, loaded, bundle, list_template_directories(templates))
     if only == "mappings":

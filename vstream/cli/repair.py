@@ -45,7 +45,7 @@ def repair_messages(
     Examples: `vstream repair messages`, `vstream repair messages acme.yaml --yes`, `vstream repair messages --kind refill --kind resume`,
     `vstream repair messages --stream foo --kind replay --yes`, `vstream repair messages --format json`
     """
-    loaded = options.parse_topology_file(topology).require()
+    loaded = options.check_topology_file(topology).require()
     streams = frozenset(options.choose_streams(loaded, stream))
     kinds = choose_repairs(loaded, kind or [])
     servers = find_and_trust_servers(loaded, lab)
@@ -104,7 +104,7 @@ def repair_sources(
         )
         run(watch_and_refresh(followed.latest, every=every, on_look=show))
         return
-    loaded = options.parse_topology_file(topology).require()
+    loaded = options.check_topology_file(topology).require()
     target = make_target(loaded, find_and_trust_servers(loaded, lab))
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
@@ -136,7 +136,7 @@ def repair_meta(
 
     Examples: `vstream repair meta`, `vstream repair meta acme.yaml --yes`
     """
-    loaded = options.parse_topology_file(topology).require()
+    loaded = options.check_topology_file(topology).require()
     servers = find_and_trust_servers(loaded, lab)
     is_json = output == "json"
 

@@ -69,7 +69,7 @@ def command(
     `vstream size acme.yaml --rate 10/s --rate orders=2000/s --size 200B --size orders=4KiB`,
     `vstream size --simulate --isolate west=30s@1m --link all:rtt=80ms,rate=50mbit`
     """
-    loaded = options.parse_topology_file(topology).require()
+    loaded = options.check_topology_file(topology).require()
     names = [stream.name for stream in loaded.streams]
     rates = _parse_by_stream("--rate", rate or [_DEFAULT_RATE], names, _parse_rate)
     sizes = _parse_by_stream("--size", size or [_DEFAULT_SIZE], names, parse_size)

@@ -15,7 +15,7 @@ from vstream.cli.views import console
 from vstream.cli.views import scenario as scenario_view
 from vstream.cli.views import survive as view
 from vstream.cli.views.json_output import print_json
-from vstream.lint.parse_topology import ParsedTopology
+from vstream.lint.check_topology import CheckedTopology
 from vstream.runner import survival as runner
 from vstream.runner.survival import CellStatus, SurvivalRehearsal
 from vstream.scenario.survival import compose_survival_scenarios
@@ -56,7 +56,7 @@ def command(
     if not rehearse:
         chosen = {"--output": out, "--server-version": server_version, "--rate": rate}
         options.refuse_options("has no effect with a table from the topology alone: add `--rehearse`", chosen)
-    loaded = options.parse_topology_file(topology)
+    loaded = options.check_topology_file(topology)
     streams = options.choose_streams(loaded.require(), stream)
     cells = [cell for cell in survival_table(loaded.require()) if cell.stream in streams]
     cells = [cell for cell in cells if cell.failure in (failure or Failure) and cell.ability in (ability or Ability)]
@@ -74,7 +74,7 @@ def command(
 
 
 def _rehearse(
-    loaded: ParsedTopology, cells: list[SurvivalCell], out: Path | None, version: str | None, rate: int
+    loaded: CheckedTopology, cells: list[SurvivalCell], out: Path | None, version: str | None, rate: int
 ) -> SurvivalRehearsal:
     topology = loaded.require()
     lab = f"survive-{secrets.token_hex(2)}"

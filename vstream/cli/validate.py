@@ -78,7 +78,7 @@ def _print_outline(content: bytes, name: str, bundles: Sequence[Bundle], verdict
             console.print_note(note)
     else:
         # What reads scenarios takes long to import, and a topology does not need it.
-        loaded = load_late("vstream.lint.parse_scenario").parse_scenario(content, name, input_files.read_included)
+        loaded = load_late("vstream.lint.check_scenario").check_scenario(content, name, input_files.read_included)
         outline = load_late("vstream.cli.views.scenario").describe_scenario(loaded.require())
         console.print_note(f"{name} {verdict}: {outline}")
 

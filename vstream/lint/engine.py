@@ -22,8 +22,8 @@ from vstream.value_class import value_class
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vstream.lint.parse_scenario import ParsedScenario
-    from vstream.lint.parse_topology import ParsedTopology
+    from vstream.lint.check_scenario import CheckedScenario
+    from vstream.lint.check_topology import CheckedTopology
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import ServerVersion, Topology
 
@@ -81,8 +81,7 @@ def lint(
     """
     Check *sources*, and everything that the topologies among them render to.
 
-    The rules of `topology` and `scenarios` run while such a file is parsed (`parse_topology.py`, `parse_scenario.py`), those
-    of the other folders here.
+    Rules run in three functions, each for its folders of rules: `check_topology`, `check_scenario`, and `_check_workspace` here.
 
     *topology* is what the other files are checked against. *server_version* is the oldest server that has
     to understand them; without it, the topology says, or it is 2.10.
@@ -136,7 +135,7 @@ def _check_gathered(
     """What is wrong with the files *named*, except for topologies and scenarios. Servers run with *running_files* now."""
     # What a rule says about a value that nobody knows is a guess.
     unknown = secrets.find_undefined_variables(named.references, env)
-    judged = (finding for finding in _run_rules(workspace) if finding.span not in unknown)
+    judged = (finding for finding in _check_workspace(workspace) if finding.span not in unknown)
     return _CheckedFiles(
         findings=[*named.diagnostics, *running_files.diagnostics, *judged],
         texts={**running_files.texts, **named.texts},
@@ -148,8 +147,8 @@ def _check_gathered(
 def _check_topology(source: Source, surroundings: Surroundings, server_version: ServerVersion | None) -> _CheckedFiles:
     """What is wrong with a topology, and with what it renders to."""
     # Imported here, as what reads YAML and scenarios is: most runs have no topology.
-    parser = import_module("vstream.lint.parse_topology")
-    loaded: ParsedTopology = parser.parse_topology(source.content, source.name, surroundings.overlays)
+    parser = import_module("vstream.lint.check_topology")
+    loaded: CheckedTopology = parser.check_topology(source.content, source.name, surroundings.overlays)
     document = _parse_yaml(source)
     checked = _CheckedFiles(
         findings=list(loaded.diagnostics),
@@ -171,7 +170,7 @@ def _check_topology(source: Source, surroundings: Surroundings, server_version: 
     rendered = gather_sources(sources, read=_read_placeholder)
     checked.texts |= rendered.texts
     checked.findings += rendered.diagnostics
-    checked.findings += _run_rules(replace(rendered.workspace(loaded.topology, server_version), is_rendered=True))
+    checked.findings += _check_workspace(replace(rendered.workspace(loaded.topology, server_version), is_rendered=True))
     return checked
 
 
@@ -185,8 +184,10 @@ def _find_causes(bundle: Bundle, document: Document, name: str) -> dict[str, Dis
 
 
 def _check_scenario(source: Source, surroundings: Surroundings) -> _CheckedFiles:
-    parse_scenario = import_module("vstream.lint.parse_scenario").parse_scenario
-    scenario: ParsedScenario = parse_scenario(source.content, source.name, surroundings.read, surroundings.is_directory)
+    check_scenario = import_module("vstream.lint.check_scenario").check_scenario
+    scenario: CheckedScenario = check_scenario(
+        source.content, source.name, surroundings.read, surroundings.is_directory
+    )
     document = _parse_yaml(source)
     return _CheckedFiles([*scenario.diagnostics], {**scenario.texts}, _list_comments(document, source.name))
 
@@ -217,7 +218,7 @@ def _list_comments(document: Document, file: str) -> list[Comment]:
     return list(suppress.find_yaml_comments(document.text, file, Comment, leaves))
 
 
-def _run_rules(workspace: Workspace) -> tuple[Finding, ...]:
+def _check_workspace(workspace: Workspace) -> tuple[Finding, ...]:
     return registry.run_rules(rules_for(workspace), workspace)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
+from vstream.lint.check_topology import check_topology
 from vstream.lint.gather import Read, Source, gather_sources
-from vstream.lint.parse_topology import parse_topology
 from vstream.lint.reading.accounts import find_account_flow, index_accounts_without_rules, make_empty_block
 from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
 from vstream.lint.rules.server_values import has_operator
@@ -59,7 +59,7 @@ def load_workspace(sources: Iterable[Source], read: Read, overlays: Mapping[str,
     for source in gathered.topologies:
         if topology is not None:
             raise VstreamError("there are two topologies among the files", hint="name one of them")
-        topology = parse_topology(source.content, source.name, overlays).require()
+        topology = check_topology(source.content, source.name, overlays).require()
         path = loaded_path(topology)
         rendered = render_bundle(topology).text(path).encode()
         # Passwords, which it includes, are not in a bundle.

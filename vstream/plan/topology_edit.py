@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.files import save_output
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.syntax import yaml
 from vstream.syntax.document import Document, Json
 from vstream.topology.model import Region, Topology
@@ -104,7 +104,7 @@ class TopologyEdit:
     def _edit(self, edited: str | None, hint: str) -> TopologyEdit:
         if edited is None:
             raise VstreamError(f"{self.file} cannot be changed by vstream", hint=f"{hint}, and run this again")
-        return replace(self, text=edited, topology=parse_topology(edited.encode(), self.file, self.overlays).require())
+        return replace(self, text=edited, topology=check_topology(edited.encode(), self.file, self.overlays).require())
 
 
 def require_region(topology: Topology, name: str) -> Region:

@@ -23,7 +23,7 @@ from typing import Protocol
 from vstream.capture.verdict.verdict import CaseStatus, Verdict
 from vstream.errors import VstreamError
 from vstream.files import save_output
-from vstream.lint.parse_scenario import parse_scenario
+from vstream.lint.check_scenario import check_scenario
 from vstream.scenario.generate import ScenarioData, to_yaml
 from vstream.scenario.model import Scenario
 from vstream.scenario.shrink import shrink
@@ -222,7 +222,7 @@ class _Trial:
 
     async def _run_and_summarize(self, data: ScenarioData, capture: Path, name: str) -> RunOutcome:
         text = to_yaml(data).encode()
-        scenario = parse_scenario(text, str(capture.parent / name), _read_nothing).require()
+        scenario = check_scenario(text, str(capture.parent / name), _read_nothing).require()
         try:
             return await self.run(scenario, capture)
         except VstreamError as error:
@@ -268,7 +268,7 @@ class _Trial:
 
 
 def _is_valid(data: ScenarioData) -> bool:
-    return not parse_scenario(to_yaml(data).encode(), "short.yaml", _read_nothing).diagnostics
+    return not check_scenario(to_yaml(data).encode(), "short.yaml", _read_nothing).diagnostics
 
 
 def _read_nothing(name: str) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
-from vstream.lint import parse_scenario
+from vstream.lint import check_scenario
 from vstream.runner.events import Watcher
 from vstream.runner.runner import capture_scenario
 from vstream.scenario.generate import to_yaml
@@ -83,7 +83,7 @@ async def rehearse(request: RehearsalRequest, on_event: Watcher) -> SurvivalRehe
         if request.version is not None:
             data["lab"] = {"versions": request.version}
         text = to_yaml(data).encode()
-        loaded = parse_scenario.parse_scenario(
+        loaded = check_scenario.check_scenario(
             text, "scenario.yaml", lambda _: request.topology_text.encode()
         ).require()
         directory = request.directory / str(number)

@@ -54,8 +54,39 @@ def format_path(path: Path) -> str:
     return quote_value(".".join(str(part) for part in path) or "the document").strip("`")
 
 
-def validate(document: Document, language: Language[M]) -> tuple[M | None, tuple[Finding, ...]]:
-    """The document as the language has it, None if there are errors (VS005, VS006); and these, in the file's order."""
+@value_class
+class DecodedDocument(Generic[M]):
+    """
+    A document as a language has it.
+
+    Of one with wrong values it is what is left without them, so that the rest can be checked and all errors of a file
+    come at once.
+    """
+
+    model: M | None
+    """None if nothing can be read, or something is wrong that the rest depends on."""
+    removed: tuple[Path, ...]
+    """Where wrong values were taken out."""
+    is_whole: bool
+    """Whether *model* is all that the document says."""
+    diagnostics: tuple[Finding, ...]
+    """What is wrong with the document, and with its values (VS005, VS006)."""
+
+
+def decode_document(document: Document, language: Language[M]) -> DecodedDocument[M]:
+    """What *language* makes of *document*. Never raises: what cannot be read is in the diagnostics."""
+    if not document.is_readable:
+        return DecodedDocument(model=None, removed=(), is_whole=False, diagnostics=document.diagnostics)
+    whole, problems = _validate(document, language)
+    if whole is not None:
+        return DecodedDocument(model=whole, removed=(), is_whole=True, diagnostics=document.diagnostics)
+    rest, removed = _take_out_wrong_values(document, language)
+    everything = (*document.diagnostics, *problems)
+    return DecodedDocument(model=rest, removed=removed, is_whole=False, diagnostics=everything)
+
+
+def _validate(document: Document, language: Language[M]) -> tuple[M | None, tuple[Finding, ...]]:
+    """The document, None if there are errors; and these, in the file's order."""
     try:
         return language.model.model_validate(document.data), ()
     except ValidationError as error:
@@ -75,13 +106,8 @@ def validate(document: Document, language: Language[M]) -> tuple[M | None, tuple
     return None, tuple(sorted(findings, key=Finding.sort_key))
 
 
-def readable_part(document: Document, language: Language[M]) -> tuple[M, tuple[Path, ...]] | None:
-    """
-    What is left of a document with wrong values when they are taken out, and the paths that were taken out.
-
-    It is for checking the rest, so that all errors of a file come at once. None if what is wrong
-    is something that the rest depends on.
-    """
+def _take_out_wrong_values(document: Document, language: Language[M]) -> tuple[M | None, tuple[Path, ...]]:
+    """What is left without wrong values, None if the rest depends on one; and the paths that were taken out."""
     data = deepcopy(document.data)
     removed: list[Path] = []
     for _ in range(_MAX_ROUNDS):
@@ -90,11 +116,11 @@ def readable_part(document: Document, language: Language[M]) -> tuple[M, tuple[P
         except ValidationError as error:
             paths = {_find_removable(data, language, details) for details in error.errors(include_url=False)}
         if None in paths:
-            return None
+            return None, ()
         for path in sorted((path for path in paths if path is not None), key=len, reverse=True):
             _remove(data, path)
             removed.append(path)
-    return None
+    return None, ()
 
 
 _MAX_ROUNDS = 3

@@ -11,7 +11,7 @@ from vstream.chaos import select
 from vstream.cli.chaos.commands import heal
 from vstream.cli.lab_options import choose_lab
 from vstream.errors import LabError, UnknownNameError
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.servers import target_servers
 from vstream.servers.target_servers import TargetServers
 
@@ -30,7 +30,7 @@ def wide() -> TargetServers:
         f'version: 1\nname: wide\nserver_version: "2.12"\n{REGIONS}\nstretch: {{members: all}}\n'
         "streams: {stock: {subjects: [stock.>], consistency: stretch}}\n"
     )
-    topology = parse_topology.parse_topology(text.encode(), "wide.yaml").require()
+    topology = check_topology.check_topology(text.encode(), "wide.yaml").require()
     return target_servers.make_api_target(topology, {}, None)
 
 

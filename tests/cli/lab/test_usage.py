@@ -20,7 +20,7 @@ from vstream.lab.links.control import Traffic
 from vstream.lab.links.state import Backend, Cut, Links, LinkState
 from vstream.lab.state import LabDirectory, LabRecord, lab_directory
 from vstream.lab.status import LabStatus, ServerState, ServerStatus
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 
 TOPOLOGY = """\
 version: 1
@@ -82,7 +82,7 @@ def test_a_lab_brings_its_topology(command: str, tmp_path: Path, monkeypatch: py
 def lab_of(*servers: tuple[str, ServerState]) -> LabStatus:
     directory = LabDirectory("acme", Path("/labs/acme"))
     text = "".join(f"  {name}: {{servers: 1}}\n" for name, _ in servers)
-    topology = parse_topology(
+    topology = check_topology(
         f'version: 1\nname: acme\nserver_version: "2.12"\nregions:\n{text}'
         "streams: {foo: {subjects: [foo.>], canary: foo._canary.*, write: {max_age: 1h}}}\n".encode(),
         "acme.yaml",

@@ -20,7 +20,7 @@ from vstream.health.loaded_mappings import ForeignToken, LoadedMappings
 from vstream.health.snapshot import Gap, Lag, Repeat, Snapshot, WriteError
 from vstream.health.status import StatusVerdict
 from vstream.health.stream_faults import find_consumer_faults
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Endpoint
@@ -166,7 +166,7 @@ def test_consumers_that_differ_are_found() -> None:
         b"regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}\n"
         b"streams: {foo: {subjects: [foo.>], write: {max_age: 1h}, consumers: {jobs: {regions: [west]}}}}\n"
     )
-    topology = parse_topology.parse_topology(text, "acme.yaml").require()
+    topology = check_topology.check_topology(text, "acme.yaml").require()
     (durable,) = list_durables(topology)
     bundle = render_bundle(topology)
     unused = unused_consumer(ConsumerConfig(stream=durable.stream, durable=durable.name, fields={}), created="")
@@ -288,7 +288,7 @@ def test_a_stream_that_listens_to_nobody_is_seen(
 
 
 def test_what_an_operation_needs_is_off() -> None:
-    topology = parse_topology.parse_topology(
+    topology = check_topology.check_topology(
         TEXT.replace(b"max_age: 1h", b"max_age: 1h, allow_rollup: true"), "a"
     ).require()
     seen = config("foo-write-west", allow_rollup_hdrs=False)
@@ -299,7 +299,7 @@ def test_what_an_operation_needs_is_off() -> None:
 def test_a_stream_that_is_not_where_it_survives_is_seen_by_status() -> None:
     moved = assess(TOPOLOGY, stream("foo-write-west", cluster="east"), BUNDLE)
     assert [(problem.about, problem.code) for problem in moved.problems] == [("foo-write-west", "VD501")]
-    topology = parse_topology.parse_topology(TEXT.replace(b"servers: 1", b"servers: 3"), "acme.yaml").require()
+    topology = check_topology.check_topology(TEXT.replace(b"servers: 1", b"servers: 3"), "acme.yaml").require()
     few = assess(topology, healthy(topology=topology), render_bundle(topology))
     assert [(problem.about, problem.code) for problem in few.problems] == [
         ("6 streams have 1 of 3 replicas", "VD504"),
@@ -328,7 +328,7 @@ def test_a_replica_may_be_a_little_behind_while_messages_come(quiet_for: float, 
 def test_a_consumer_that_delivers_something_else_is_seen(
     expected: dict[str, Any], observed: dict[str, Any], evidence: str | None
 ) -> None:
-    topology = parse_topology.parse_topology(
+    topology = check_topology.check_topology(
         TEXT.replace(b"write:", b"consumers: {jobs: {regions: [west]}}, write:"), "a"
     ).require()
     (stream_of_topology,) = topology.streams

@@ -21,7 +21,7 @@ from vstream.health.doctor.examine import examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab.status import list_endpoints
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
 
@@ -58,7 +58,7 @@ async def west(file: Path) -> AsyncIterator[Connection]:
 
 
 def topology(text: str = TEXT) -> Topology:
-    return parse_topology.parse_topology(text.encode(), "crowd.yaml").require()
+    return check_topology.check_topology(text.encode(), "crowd.yaml").require()
 
 
 async def look(wanted: Topology) -> dict[str, list[Finding]]:

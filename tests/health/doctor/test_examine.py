@@ -23,7 +23,7 @@ from vstream.health.snapshot import (
     StreamSnapshot,
     WriteError,
 )
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.plan.rules import spell_destinations
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
@@ -37,7 +37,7 @@ streams:
 """
 ).encode()
 NOW = time.time()
-TOPOLOGY: Topology = parse_topology.parse_topology(TEXT, "acme.yaml").require()
+TOPOLOGY: Topology = check_topology.check_topology(TEXT, "acme.yaml").require()
 BUNDLE = render_bundle(TOPOLOGY)
 
 
@@ -201,7 +201,7 @@ def test_servers_with_wrong_settings_are_found() -> None:
 def test_two_regions_without_stretch_are_no_drift() -> None:
     """That one of them can stop the meta group is how the topology has it; another size of the group is not."""
     text = TEXT.replace(b" central: {servers: 1},", b"")
-    topology = parse_topology.parse_topology(text, "acme.yaml").require()
+    topology = check_topology.check_topology(text, "acme.yaml").require()
     facts = healthy(topology=topology)
 
     def drifts(facts: Snapshot) -> set[tuple[str, Drift]]:

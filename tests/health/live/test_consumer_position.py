@@ -12,7 +12,7 @@ from tests.support.jetstream import JetStreamServer, fill
 from vstream.health.live.consumer_position import MoveRequest, carry_out_move, plan_move
 from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection, connect
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.plan.consumer_failover import parse_position
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Endpoint
@@ -32,7 +32,7 @@ LIVING_HOME = LOST_HOME.replace(b", lost: {prices: central}", b"").replace(b"hom
 
 async def continue_reader(connection: Connection, text: bytes, acknowledged: int, at: datetime) -> tuple[int, int]:
     """Continue the reader of `west` in central: where it begins, and how many messages are to be delivered."""
-    topology = parse_topology.parse_topology(text, "acme.yaml").require()
+    topology = check_topology.check_topology(text, "acme.yaml").require()
     (stream,) = topology.streams
     record = {"format": 1, "topology": "acme", "stream": "prices", "consumer": "reader", "region": "west"}
     record |= {"at": at.isoformat(), "origins": {"prices": acknowledged}, "unknown": []}

@@ -10,7 +10,7 @@ import pytest
 from vstream.health.live import drain
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,6 @@ def test_a_drain_says_where_an_older_value_may_be_the_last_of_its_subject() -> N
             "flags": {"subjects": ["flags.>"], "max_msgs_per_subject": 1, "consistency": "homed", "home": "west"},
         },
     }
-    topology = parse_topology(json.dumps(document).encode(), "acme.yaml").require()
+    topology = check_topology(json.dumps(document).encode(), "acme.yaml").require()
     (note,) = drain._describe_stale_values(topology, "west")
     assert "`vstream repair messages --stream last`" in note

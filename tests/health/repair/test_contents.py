@@ -36,7 +36,7 @@ from vstream.health.repair.sourcing import RepairedSourcing, SourcingRepairs, fi
 from vstream.health.status import AssessedPair, PairState
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.servers.target_servers import TargetServers
 
 numbers = st.lists(st.integers(0, 40))
@@ -309,7 +309,7 @@ STREAMS = "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
 
 
 def read_refusal(routing: str, *kinds: RepairKind) -> str:
-    topology = parse_topology.parse_topology(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
+    topology = check_topology.check_topology(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
     with pytest.raises(VstreamError) as caught:
         choose_repairs(topology, kinds)
     return caught.value.message
@@ -324,14 +324,14 @@ def test_what_was_never_tried_is_refused() -> None:
 
 
 def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
-    topology = parse_topology.parse_topology(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
+    topology = check_topology.check_topology(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
     assert choose_repairs(topology, []) == {RepairKind.RESUME, RepairKind.REFILL}
 
 
 @pytest.mark.parametrize("is_approved", [False, True])
 def test_what_is_left_to_do_is_told_from_what_is_not_known(is_approved: bool) -> None:
     request = RepairRequest(
-        topology=parse_topology.parse_topology(f"{MAPPED}{STREAMS}".encode(), "acme.yaml").require(),
+        topology=check_topology.check_topology(f"{MAPPED}{STREAMS}".encode(), "acme.yaml").require(),
         target=cast("TargetServers", None),
         kinds=frozenset(),
         streams=frozenset(),

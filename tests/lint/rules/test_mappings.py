@@ -11,7 +11,7 @@ from tests.support.call_counts import count_calls
 from tests.support.golden import Golden
 from tests.support.paths import ROOT
 from vstream.diagnostics import Finding, Severity
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import rules_for
 from vstream.lint.rules.mappings import RULES, api
@@ -129,7 +129,7 @@ def test_the_published_recipe_is_reported_line_by_line() -> None:
 def test_what_a_topology_renders_to_is_not_reported(path: Path) -> None:
     """Neither with its topology nor alone, where only whoever has the topology can know what was chosen."""
     text = path.read_text()
-    topology = parse_topology(text.encode(), path.name).require()
+    topology = check_topology(text.encode(), path.name).require()
     files = workspaces.list_files(render_bundle(topology))
     with_topology = find_diagnostics({**files, path.name: text}, oldest=topology.server_version)
     assert with_topology == (), workspaces.concise(with_topology)

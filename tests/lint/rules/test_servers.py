@@ -9,7 +9,7 @@ import pytest
 from tests.support import workspaces
 from tests.support.paths import ROOT
 from vstream.diagnostics import Severity
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 
 TOPOLOGIES = sorted([*(ROOT / "examples").glob("*.yaml"), *(ROOT / "tests" / "golden").glob("*.yaml")])
@@ -26,7 +26,7 @@ TRUE_FINDINGS = {
 def test_what_a_topology_renders_to_is_not_reported_but_for_true_findings(path: Path) -> None:
     """Neither with its topology nor alone."""
     text = path.read_text()
-    files = workspaces.list_files(render_bundle(parse_topology(text.encode(), path.name).require()))
+    files = workspaces.list_files(render_bundle(check_topology(text.encode(), path.name).require()))
     for workspace in ({**files, path.name: text}, files):
         findings = workspaces.findings(workspace)
         alarms = {finding.code for finding in findings if finding.severity is not Severity.NOTE}

@@ -14,7 +14,7 @@ from tests.support import imports
 from tests.support.paths import ROOT
 from tests.support.topologies import HEAD, REGIONS
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.importing.discovered import Discovered, DiscoveredServer
 from vstream.plan.importing.topology import ImportedTopology, import_topology
 from vstream.plan.importing.yaml_text import flow_value, format_yaml
@@ -59,7 +59,7 @@ def discover_made(naming: str = "isolated") -> Discovered:
     text = MADE.replace("NAMING", naming)
     if naming == "blog":
         text = text.replace(', "beats.*.x"', "")
-    topology = parse_topology(text.encode(), "made.yaml").require()
+    topology = check_topology(text.encode(), "made.yaml").require()
     plain = imports.make_observed({"name": "plain", "subjects": ["moved.>"]}, "west")
     observed = imports.running(topology)
     return replace(observed, streams={**observed.streams, "plain": plain})
@@ -78,7 +78,7 @@ def again(found: Discovered, name: str | None = None) -> tuple[ImportedTopology,
     """The import of *found*, which must be valid, and its topology."""
     written = import_topology(found, name=name, file="found.yaml")
     assert [diagnostic for diagnostic in written.diagnostics if diagnostic.is_error] == []
-    return written, parse_topology(written.text.encode(), "found.yaml").require()
+    return written, check_topology(written.text.encode(), "found.yaml").require()
 
 
 def require_plan(written: ImportedTopology) -> Plan:
@@ -89,7 +89,7 @@ def require_plan(written: ImportedTopology) -> Plan:
 @pytest.mark.parametrize("lab", [None, "here"])
 @pytest.mark.parametrize("file", TOPOLOGIES, ids=lambda file: file.stem)
 def test_a_topology_comes_back_from_what_it_made(file: Path, lab: str | None) -> None:
-    topology = parse_topology(file.read_bytes(), str(file)).require()
+    topology = check_topology(file.read_bytes(), str(file)).require()
     written, read = again(imports.running(topology, lab=lab))
     assert require_plan(written).is_empty, require_plan(written)
     assert (read.name, read.naming) == (topology.name, topology.naming)
@@ -107,7 +107,7 @@ def test_every_model_and_setting_comes_back_in_both_namings(naming: str) -> None
     assert written.undescribed == ()
     assert "\nkv:\n  flags: {consistency: homed, home: west, marker_ttl: 1m}\n  users:" in written.text
     assert "\nobjects:\n  files: " in written.text
-    expected = parse_topology(MADE.replace("NAMING", naming).encode(), "made.yaml").require()
+    expected = check_topology(MADE.replace("NAMING", naming).encode(), "made.yaml").require()
     assert {stream.name: stream.consistency for stream in read.streams} == {
         stream.name: stream.consistency for stream in expected.streams
     }
@@ -138,7 +138,7 @@ def test_streams_made_by_hand_in_the_same_way_are_recognised_and_only_have_to_be
 
 
 def test_the_published_layout_is_the_blogs_naming_and_its_change_is_said() -> None:
-    topology = parse_topology((ROOT / "tests" / "golden" / "blog.yaml").read_bytes(), "blog.yaml").require()
+    topology = check_topology((ROOT / "tests" / "golden" / "blog.yaml").read_bytes(), "blog.yaml").require()
     observed = without_marks(imports.running(topology))
     streams = dict(observed.streams)
     for name in ("foo-read-west", "foo-read-east"):
@@ -211,7 +211,7 @@ def test_a_durable_that_is_the_same_everywhere_is_part_of_the_topology() -> None
 
 
 def test_without_rules_it_is_left_to_a_human_what_clients_publish_on() -> None:
-    topology = parse_topology((ROOT / "examples" / "three-regions.yaml").read_bytes(), "three.yaml").require()
+    topology = check_topology((ROOT / "examples" / "three-regions.yaml").read_bytes(), "three.yaml").require()
     observed = imports.running(topology, has_monitors=False)
     connected = [
         DiscoveredServer(name=f"{endpoint.cluster}-1", cluster=endpoint.cluster, version=(2, 15))
@@ -226,7 +226,7 @@ def test_without_rules_it_is_left_to_a_human_what_clients_publish_on() -> None:
 
 def test_several_topologies_are_told_apart_by_name() -> None:
     observed = discover_made()
-    single_region = parse_topology((ROOT / "examples" / "single-region.yaml").read_bytes(), "one.yaml").require()
+    single_region = check_topology((ROOT / "examples" / "single-region.yaml").read_bytes(), "one.yaml").require()
     both = replace(observed, streams={**observed.streams, **imports.running(single_region).streams})
     with pytest.raises(UnknownNameError, match=r"`acme` .*`single-region`"):
         import_topology(both, name=None, file="found.yaml")
@@ -239,7 +239,7 @@ def test_several_topologies_are_told_apart_by_name() -> None:
 @pytest.mark.parametrize("routing", ["accounts", "domains", "regional"])
 def test_another_routing_is_refused(routing: str) -> None:
     text = f"{HEAD}routing: {routing}\nroots: [v.>]\n{REGIONS}streams: {{foo: {{subjects: v.foo, write: {{max_age: 1h}}}}}}\n"
-    topology = parse_topology(text.encode(), "x.yaml").require()
+    topology = check_topology(text.encode(), "x.yaml").require()
     observed = imports.running(topology)
     with pytest.raises(RefusedError, match=f"routing: {routing}"):
         import_topology(observed, name=None, file="found.yaml")
@@ -344,7 +344,7 @@ def test_comments_stay_comments(streams: dict[str, Any], comment: str) -> None:
 def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) -> None:
     text = (ROOT / "tests" / "golden" / "named.yaml").read_text(encoding="utf-8")
     full = text.replace("users: {", "users: {history: 5, ttl: 2h, max_bytes: 1GiB, marker_ttl: 1m, ")
-    topology = parse_topology(full.encode(), "named.yaml").require()
+    topology = check_topology(full.encode(), "named.yaml").require()
     observed = imports.running(topology)
     written, read = again(observed if is_marked else without_marks(observed), "acme")
     assert written.undescribed == ()

@@ -21,7 +21,7 @@ from tests.support.labs import eventually, pids
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.live import gate_checks, reader_positions
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
@@ -340,7 +340,7 @@ async def test_a_stream_that_is_scaled_is_there_when_all_of_its_replicas_are_cur
         finally:
             os.kill(stopped, signal.SIGCONT)
         await wait_for_gate(checker, gate)
-        topology = parse_topology(await asyncio.to_thread(file.read_bytes), file.name).require()
+        topology = check_topology(await asyncio.to_thread(file.read_bytes), file.name).require()
         await check_that_replicas_are_compared(connection, topology, name)
     await asyncio.to_thread(vstream, "lab", "down", "scaled", "--purge")
 

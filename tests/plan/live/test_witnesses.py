@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.ports import free_port
 from tests.support.single_server import SingleServer
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.live.witnesses import DeathReport, DeathVerdict, ask_witnesses, is_listening
 from vstream.topology.model import Endpoint
 
@@ -24,7 +24,7 @@ server_version: "2.12"
 regions: {west: {servers: 1}, east: {servers: 1}}
 streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
 """
-SMALL = parse_topology(TOPOLOGY, "topology.yaml").require()
+SMALL = check_topology(TOPOLOGY, "topology.yaml").require()
 
 
 class LoneMember(SingleServer):
@@ -79,7 +79,7 @@ async def test_a_server_that_refuses_vstream_may_serve_others() -> None:
 
 
 async def test_a_witness_is_heard_whose_cluster_has_another_name_than_its_region(tmp_path: Path) -> None:
-    topology = parse_topology(
+    topology = check_topology(
         TOPOLOGY.replace(b"west: {servers: 1}", b"west: {servers: 1, cluster: occident}"), "t.yaml"
     )
     more = f"""

@@ -18,7 +18,7 @@ from tests.support.killed_apply import apply_until_done, plan_lab, run, running_
 from tests.support.night import repetitions, with_night
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.lab.status import list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.topology.model import Topology
 
 pytestmark = pytest.mark.lab
@@ -43,7 +43,7 @@ def topology(foo: dict[str, Any], bar: dict[str, Any], baz: dict[str, Any]) -> T
             "baz": {"subjects": ["baz.>"], **baz},
         },
     }
-    return parse_topology(json.dumps(document).encode(), "topology.yaml").require()
+    return check_topology(json.dumps(document).encode(), "topology.yaml").require()
 
 
 BEFORE = topology(

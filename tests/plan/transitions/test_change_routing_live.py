@@ -21,7 +21,7 @@ from tests.support.night import repetitions
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_client_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.topology.model import Topology
 
 pytestmark = pytest.mark.lab
@@ -43,7 +43,7 @@ def topology(routing: str, **over: Any) -> Topology:
         "streams": {"foo": {"subjects": ["foo.>"], "write": {"max_age": "1h"}, "consumers": {"billing": {}}}},
         **over,
     }
-    return parse_topology(json.dumps(document).encode(), "topology.yaml").require()
+    return check_topology(json.dumps(document).encode(), "topology.yaml").require()
 
 
 BEFORE = topology("mapped")

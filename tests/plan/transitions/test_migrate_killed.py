@@ -24,7 +24,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import StreamConfig
@@ -39,7 +39,7 @@ READS = {region: f"foo-read-{region}" for region in REGIONS}
 
 def topology(**over: Any) -> Topology:
     document = {**DOCUMENT, "name": NAME, **over}
-    return parse_topology(json.dumps(document).encode(), "topology.yaml").require()
+    return check_topology(json.dumps(document).encode(), "topology.yaml").require()
 
 
 @pytest_asyncio.fixture

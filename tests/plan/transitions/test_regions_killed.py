@@ -21,7 +21,7 @@ from vstream.lab import binaries, lab
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.live import reader_positions
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
@@ -50,7 +50,7 @@ def document(regions: list[str], known: list[str]) -> str:
 
 
 def topology(regions: list[str], known: list[str] = ALL) -> Topology:
-    return parse_topology(document(regions, known).encode(), "topology.yaml").require()
+    return check_topology(document(regions, known).encode(), "topology.yaml").require()
 
 
 @pytest.mark.night

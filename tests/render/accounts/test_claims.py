@@ -18,7 +18,7 @@ from tests.support.topologies import begin_topology
 from vstream.apply.push_accounts import plan_push_stages
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.jetstream.keyring import Keyring
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.context import Observed
 from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
@@ -52,7 +52,7 @@ kv:
 
 
 def topology(text: str = TOPOLOGY) -> Topology:
-    return parse_topology(text.encode(), "signed.yaml").require()
+    return check_topology(text.encode(), "signed.yaml").require()
 
 
 def render_text(text: str = TOPOLOGY, ring: Keyring | None = None) -> Bundle:

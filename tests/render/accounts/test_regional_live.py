@@ -27,7 +27,7 @@ from tests.support.topologies import begin_topology
 from vstream.health.live.cross_region_listener import CrossRegionListener
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_client_endpoints, list_endpoints, read_lab_status
-from vstream.lint import parse_topology
+from vstream.lint import check_topology
 from vstream.topology.model import Topology
 
 pytestmark = pytest.mark.lab
@@ -89,7 +89,7 @@ async def test_unmodified_clients_use_every_model_in_the_account_of_their_region
             await until(partial(lacking, js, 3 * (MESSAGES + BURST)), within=60)
             await reads_everything(js, region)
     await asyncio.to_thread(check_audit_reads_everything, "regional", file, tmp_path)
-    await a_user_stays_in_its_region(parse_topology.parse_topology(MODELS.encode(), "regional.yaml").require())
+    await a_user_stays_in_its_region(check_topology.check_topology(MODELS.encode(), "regional.yaml").require())
     async with client("west") as west, client("central") as central, client("east") as east:
         for prefix in ("v.news", "told"):
             await everybody_hears_everything_once({"west": west, "central": central, "east": east}, prefix)

@@ -28,7 +28,7 @@ from vstream.audit.scratch import scratch_directory
 from vstream.cli.audit import find_source
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_endpoints
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.topology.replication import physical_streams
 
 _AT_ONCE = 30
@@ -99,7 +99,7 @@ class WorldsLab:
 
     async def live(self) -> None:
         """Let clients publish, do to each world what is planned, and let clients go on."""
-        topology = parse_topology(self.file.read_bytes(), self.file.name).require()
+        topology = check_topology(self.file.read_bytes(), self.file.name).require()
         plans = dict(self.named_plans())
         async with AsyncExitStack() as stack:
             connections = {

@@ -105,7 +105,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     hold = None if settings.hold is None else read_seconds(settings.hold, "--for")
     if hold is None and not spec.type.can_hold:
         hold = _HEAL_AT_ONCE
-    topology = options.parse_topology_file(settings.topology).require()
+    topology = options.check_topology_file(settings.topology).require()
     target = make_target(topology, find_and_trust_servers(topology, settings.lab), settings.system_context)
     if not spec.type.works_outside_labs:
         target.require_lab()  # before anything is asked of servers that are not one

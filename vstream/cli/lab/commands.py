@@ -107,7 +107,7 @@ def up(
     `vstream lab up --server-version 2.12.8 --server-version west=2.15.1`, `vstream lab up --link west-east:rtt=140ms`
     """
     file = find_topology_file(topology, name)
-    loaded = options.parse_topology_file(file).require()
+    loaded = options.check_topology_file(file).require()
     shape = choose_shape(loaded, link or ())
     stated = _parse_versions(server_version or ())
     binaries = find_or_fetch_binaries(loaded, stated) if stated else {}

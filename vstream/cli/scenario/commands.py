@@ -28,8 +28,8 @@ from vstream.cli.views.verdict_page import render_page
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.files import save_output
+from vstream.lint.check_scenario import check_scenario
 from vstream.lint.engine import LintReport
-from vstream.lint.parse_scenario import parse_scenario as load_scenario
 from vstream.runner.runner import capture_scenario
 from vstream.scenario.model import Expectation, Scenario
 
@@ -176,7 +176,7 @@ def _list_expectations(capture: Capture) -> Sequence[Expectation]:
         console.print_warning(f"{file} cannot be read: only what must always hold is checked")
         return ()
     # The scenario names its topology by where it lay when it ran; the capture has its own copy.
-    loaded = load_scenario(content, str(file), lambda _: capture.read_document("topology.yaml"))
+    loaded = check_scenario(content, str(file), lambda _: capture.read_document("topology.yaml"))
     try:
         return loaded.require().expectations
     except InvalidInputError as error:

@@ -107,7 +107,7 @@ def command(
 def _make_generator(topology: Path | None, lab: Lab) -> Callable[[int], ScenarioData]:
     """What makes a scenario of a seed, in a *lab* like that. Raises InvalidInputError if the topology is wrong."""
     file = topology or resources.scenarios() / "topologies" / f"{DEFAULT_TOPOLOGY}.yaml"
-    loaded = options.parse_topology_file(file)
+    loaded = options.check_topology_file(file)
     chosen, text = loaded.require(), yaml.parse(loaded.text.encode(), str(file)).data
 
     def generate_for(seed: int) -> ScenarioData:

@@ -11,8 +11,8 @@ from vstream import resources
 from vstream.cli import input_files, options
 from vstream.errors import VstreamError
 from vstream.formatting import suggest_name
+from vstream.lint.check_scenario import CheckedScenario, check_scenario
 from vstream.lint.gather import STDIN
-from vstream.lint.parse_scenario import ParsedScenario, parse_scenario
 from vstream.syntax.yaml import MAX_BYTES
 
 ScenarioFile = Annotated[
@@ -43,7 +43,7 @@ def require_scenario(name: str) -> Path:
     raise VstreamError(f"there is no scenario `{name}`", hint=hint)
 
 
-def read_scenario(name: str) -> ParsedScenario:
+def read_scenario(name: str) -> CheckedScenario:
     """Read and check the scenario that *name* stands for, and its topology. Raises VstreamError if it cannot be read."""
     path = require_scenario(name)
     file = STDIN if name == "-" else str(path)
@@ -52,4 +52,4 @@ def read_scenario(name: str) -> ParsedScenario:
     def is_directory(name: str) -> bool:
         return Path(name).is_dir() and roots.hold(name)
 
-    return parse_scenario(options.read_bytes(path, limit=MAX_BYTES + 1), file, roots.read, is_directory)
+    return check_scenario(options.read_bytes(path, limit=MAX_BYTES + 1), file, roots.read, is_directory)

@@ -8,7 +8,7 @@ from typing import Any
 
 from vstream.diagnostics import Finding
 from vstream.errors import RefusedError, UnknownNameError
-from vstream.lint.parse_topology import parse_topology
+from vstream.lint.check_topology import check_topology
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.importing.discovered import Discovered, UndescribedItem, count_servers
@@ -75,7 +75,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     topology_name = name or _find_owner(system)
     seen = recognise(system, topology_name)
     data, unsaid = topology_document(topology_name, system, seen)
-    checked = parse_topology(format_yaml(data, (), {}, ()).encode(), file)
+    checked = check_topology(format_yaml(data, (), {}, ()).encode(), file)
     undescribed = [*seen.undescribed, *unsaid, *_list_missing_answers(system, seen)]
     topology = None if any(finding.is_error for finding in checked.diagnostics) else checked.topology
     plan = None
@@ -101,7 +101,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
         streams={recognised.name: recognised.consistency.value for recognised in seen.virtual},
         regions=tuple(seen.places.regions),
         undescribed=tuple(undescribed),
-        diagnostics=parse_topology(written.encode(), file).diagnostics,
+        diagnostics=check_topology(written.encode(), file).diagnostics,
         plan=plan,
         adopts=None in owners,
     )

@@ -1,4 +1,4 @@
-"""A scenario file's bytes → a checked scenario, its topology included."""
+"""A scenario file's bytes → a scenario that the rules have looked at, its topology included."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from vstream.diagnostics import Finding, Severity
 from vstream.errors import InvalidInputError
-from vstream.lint import parse_topology as topologies
 from vstream.lint import registry
+from vstream.lint.check_topology import check_document, check_topology
 from vstream.lint.rules.scenarios import RULES
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.decode import join_path, resolve
@@ -19,8 +19,8 @@ from vstream.scenario.document import LANGUAGE, STARTER, ScenarioDocument
 from vstream.scenario.model import Scenario
 from vstream.syntax import yaml
 from vstream.syntax.document import object_or_empty
-from vstream.syntax.schema import readable_part, validate
-from vstream.syntax.yaml import Document, Path, SourceMap
+from vstream.syntax.schema import DecodedDocument, decode_document
+from vstream.syntax.yaml import Document, SourceMap
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
@@ -29,7 +29,7 @@ Read: TypeAlias = Callable[[str], bytes]
 
 
 @value_class
-class ParsedScenario:
+class CheckedScenario:
     """A scenario file that was read: *scenario* is None if errors leave none."""
 
     scenario: Scenario | None
@@ -54,11 +54,11 @@ class _ScenarioTopology:
     file: str | None = None
 
 
-def parse_scenario(
+def check_scenario(
     content: bytes, file: str, read: Read, is_directory: Callable[[str], bool] = lambda _: True
-) -> ParsedScenario:
+) -> CheckedScenario:
     """
-    Parse, decode and check a scenario, and the topology that it names or holds.
+    Parse and check a scenario, and the topology that it names or holds.
 
     *read* gives the content of the topology file, by its name relative to where *file* is, and
     *is_directory* tells whether there is such a directory. Never raises: everything that is wrong is in the diagnostics, file by file in their order.
@@ -66,19 +66,23 @@ def parse_scenario(
     document = yaml.parse(content, file)
     if not document.is_readable:
         problems = tuple(_add_starter_hint(problem) for problem in document.diagnostics)
-        return ParsedScenario(scenario=None, diagnostics=problems, texts={file: document.text})
-    loaded = _load_topology(document, read)
-    scenario, problems = _decode_and_check(document, loaded)
+        return CheckedScenario(scenario=None, diagnostics=problems, texts={file: document.text})
+    decoded = decode_document(document, LANGUAGE)
+    named = _check_topology(document, read)
+    problems = _run_rules(decoded, named.topology, document.source)
+    scenario = None
+    if decoded.is_whole and not any(problem.is_error for problem in problems):
+        scenario = _resolve(decoded.model, named, document)
     everything = (
-        *document.diagnostics,
+        *decoded.diagnostics,
         *problems,
-        *loaded.diagnostics,
+        *named.diagnostics,
         *_check_templates(scenario, document, is_directory),
     )
     texts = {file: document.text}
-    if loaded.file and loaded.file.lower().endswith((".yaml", ".yml")):  # lines of another file may be secrets
-        texts[loaded.file] = loaded.text
-    return ParsedScenario(
+    if named.file and named.file.lower().endswith((".yaml", ".yml")):  # lines of another file may be secrets
+        texts[named.file] = named.text
+    return CheckedScenario(
         scenario=scenario,
         diagnostics=tuple(sorted(everything, key=Finding.sort_key)),
         texts=texts,
@@ -89,43 +93,37 @@ def _add_starter_hint(diagnostic: Finding) -> Finding:
     return replace(diagnostic, hint=STARTER) if diagnostic.message == "the file is empty" else diagnostic
 
 
-def _decode_and_check(document: Document, loaded: _ScenarioTopology) -> tuple[Scenario | None, tuple[Finding, ...]]:
-    shaped, diagnostics = validate(document, LANGUAGE)
-    if shaped is None:
-        part = readable_part(document, LANGUAGE)
-        if part is None:
-            return None, diagnostics
-        rest, unsure = part
-        return None, (*diagnostics, *_run_rules(rest, loaded, document.source, unsure))
-    problems = _run_rules(shaped, loaded, document.source)
-    if loaded.topology is None or any(problem.is_error for problem in problems):
-        return None, problems
-    scenario = resolve(
-        shaped,
+def _run_rules(
+    decoded: DecodedDocument[ScenarioDocument], topology: Topology | None, source: SourceMap
+) -> tuple[Finding, ...]:
+    if decoded.model is None:
+        return ()
+    subject = ScenarioSubject(document=decoded.model, topology=topology)
+    return registry.run_rules(RULES, subject, source, unsure=decoded.removed)
+
+
+def _resolve(model: ScenarioDocument | None, named: _ScenarioTopology, document: Document) -> Scenario | None:
+    """The scenario that *model* means, None without a topology."""
+    if model is None or named.topology is None:
+        return None
+    return resolve(
+        model,
         document.source,
-        loaded.topology,
+        named.topology,
         text=document.text,
-        topology_text=loaded.text,
+        topology_text=named.text,
         directory=posixpath.dirname(document.source.file),
     )
-    return scenario, problems
 
 
-def _run_rules(
-    shaped: ScenarioDocument, loaded: _ScenarioTopology, source: SourceMap, unsure: tuple[Path, ...] = ()
-) -> tuple[Finding, ...]:
-    subject = ScenarioSubject(document=shaped, topology=loaded.topology)
-    return registry.run_rules(RULES, subject, source, unsure=unsure)
-
-
-def _load_topology(document: Document, read: Read) -> _ScenarioTopology:
+def _check_topology(document: Document, read: Read) -> _ScenarioTopology:
     written = object_or_empty(document.data).get("topology")
     if isinstance(written, dict):
         inside = _sub_document(document, "topology")
-        loaded = topologies.check_document(inside)
+        checked = check_document(inside)
         # JSON is YAML: the text stands for itself, without what the scenario has around it.
         text = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
-        return _ScenarioTopology(topology=loaded.topology, text=text, diagnostics=loaded.diagnostics)
+        return _ScenarioTopology(topology=checked.topology, text=text, diagnostics=checked.diagnostics)
     if not isinstance(written, str) or not written:
         return _ScenarioTopology()
     file = join_path(posixpath.dirname(document.source.file), written)
@@ -144,8 +142,8 @@ def _load_topology(document: Document, read: Read) -> _ScenarioTopology:
                 ),
             )
         )
-    loaded = topologies.parse_topology(content, file)
-    return _ScenarioTopology(topology=loaded.topology, text=loaded.text, diagnostics=loaded.diagnostics, file=file)
+    checked = check_topology(content, file)
+    return _ScenarioTopology(topology=checked.topology, text=checked.text, diagnostics=checked.diagnostics, file=file)
 
 
 def _check_templates(
