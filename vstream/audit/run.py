@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -99,39 +99,45 @@ class AuditSession:
     progress: AuditProgress
 
 
-class EarlyReading:
-    """A reading of *source* in a thread of this process, while Spark starts, which *read* does."""
-
-    def __init__(self, read: Callable[[Any, Event], ExtractedTables], source: ExtractPlan | Capture) -> None:
-        self._given_up, thread = Event(), DaemonExecutor(1)
-        self._extracted = thread.submit(read, source, self._given_up)
-        thread.shutdown(wait=False)
-
-    def wait(self) -> ExtractedTables:
-        """What was read, as soon as all was."""
-        return self._extracted.result()
-
-    def close(self) -> None:
-        """Give up. Returns when the reading has ended, or after a second if a server does not answer."""
-        self._given_up.set()
-        wait([self._extracted], timeout=_SOON_TIMEOUT)
-
-
 @value_class
 class BegunReading:
-    """What was done of the reading before Spark has started."""
+    """What was done of the reading before Spark has started: nothing, unless it is one of those below."""
 
     messages: int = 0
     """The number of messages to read, which decides the size of Spark."""
-    plan: ExtractPlan | None = None
-    """What is to be read of servers; None if they are not asked yet."""
-    early: EarlyReading | None = None
-    """None if all is read with Spark."""
 
     def close(self) -> None:
         """Stop what has begun."""
-        if self.early is not None:
-            self.early.close()
+
+
+@value_class
+class PlannedReading(BegunReading):
+    """Servers were asked what they have. Spark reads it."""
+
+    plan: ExtractPlan
+
+
+@value_class
+class EarlyReading(BegunReading):
+    """Everything is read in a thread of this process, while Spark starts."""
+
+    extracted: Future[ExtractedTables]
+    given_up: Event
+
+    @classmethod
+    def begin(
+        cls, read: Callable[[Any, Event], ExtractedTables], source: ExtractPlan | Capture, messages: int
+    ) -> EarlyReading:
+        """Begin to *read* the *messages* of *source*."""
+        given_up, thread = Event(), DaemonExecutor(1)
+        extracted = thread.submit(read, source, given_up)
+        thread.shutdown(wait=False)
+        return cls(messages=messages, extracted=extracted, given_up=given_up)
+
+    def close(self) -> None:
+        """Give up. Returns when the reading has ended, or after a second if a server does not answer."""
+        self.given_up.set()
+        wait([self.extracted], timeout=_SOON_TIMEOUT)
 
 
 NOT_BEGUN = BegunReading()
@@ -233,8 +239,9 @@ class TopologyTarget(AuditTarget):
         if not address.is_local:
             return NOT_BEGUN
         plan = self.make_plan(scratch)
-        is_early = self._reader.is_whole and plan.messages <= MAX_BEFORE_SPARK
-        return BegunReading(messages=plan.messages, plan=plan, early=EarlyReading(extract, plan) if is_early else None)
+        if self._reader.is_whole and plan.messages <= MAX_BEFORE_SPARK:
+            return EarlyReading.begin(extract, plan, plan.messages)
+        return PlannedReading(messages=plan.messages, plan=plan)
 
     def read(self, session: AuditSession, begun: BegunReading) -> AuditInput:
         """The messages of the servers; they are planned and read again if a server ends in the midst."""
@@ -250,11 +257,16 @@ class TopologyTarget(AuditTarget):
 
     def _read_once(self, session: AuditSession, begun: BegunReading) -> AuditInput:
         with convert_spark_errors():
-            if begun.early is not None:
-                tables = audit_tables.to_spark(session.spark, begun.early.wait())
-                tables = audit_tables.store_tables(tables, self.request.tables)
-                return AuditInput(tables=tables, context=self._make_context(self.request.since_ns))
-            return self._read_planned(session, self._renew_plan(begun.plan, session.scratch))
+            match begun:
+                case EarlyReading():
+                    tables = audit_tables.to_spark(session.spark, begun.extracted.result())
+                    tables = audit_tables.store_tables(tables, self.request.tables)
+                    return AuditInput(tables=tables, context=self._make_context(self.request.since_ns))
+                case PlannedReading():
+                    plan = self._renew_plan(begun.plan, session.scratch)
+                case _:
+                    plan = self.make_plan(session.scratch)
+            return self._read_planned(session, plan)
 
     def _read_planned(self, session: AuditSession, plan: ExtractPlan) -> AuditInput:
         tables, kept_messages = self._reader.read(session, plan)
@@ -285,12 +297,12 @@ class TopologyTarget(AuditTarget):
         since_ns = time.time_ns() - self.request.since_ns if self.request.since_ns else None
         return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self.request.sample)
 
-    def _renew_plan(self, plan: ExtractPlan | None, scratch: Path) -> ExtractPlan:
-        """*plan*, or a new one if there is none, or if what the streams had then may be gone by now."""
+    def _renew_plan(self, plan: ExtractPlan, scratch: Path) -> ExtractPlan:
+        """*plan*, or a new one if what the streams had then may be gone by now."""
         # Thousands of streams need not be asked again after Spark has started.
-        if plan and not any((item.limits or {}).get("max_age", _LONG_AGE_NS) < _LONG_AGE_NS for item in plan.cuts):
-            return plan
-        return self.make_plan(scratch)
+        if any((item.limits or {}).get("max_age", _LONG_AGE_NS) < _LONG_AGE_NS for item in plan.cuts):
+            return self.make_plan(scratch)
+        return plan
 
     def _make_context(self, since_ns: int | None) -> AuditContext:
         """The context of an audit of the last *since_ns* nanoseconds, or of everything."""
@@ -318,7 +330,7 @@ class CaptureTarget(AuditTarget):
     def begin_reading(self, _scratch: Path, _address: SparkAddress) -> BegunReading:
         """Begin to read the capture."""
         messages = sum(stream.messages or 0 for stream in self._manifest.streams)
-        return BegunReading(messages=messages, early=EarlyReading(extract_capture, self._capture))
+        return EarlyReading.begin(extract_capture, self._capture, messages)
 
     def read(self, session: AuditSession, begun: BegunReading) -> AuditInput:
         """The messages of the capture and the answers that clients got."""
@@ -337,8 +349,8 @@ class CaptureTarget(AuditTarget):
             has_journal=True,
             stretch=next((stream.region for stream in manifest.streams if stream.region not in manifest.regions), None),
         )
-        assert begun.early is not None
-        tables = audit_tables.to_spark(session.spark, begun.early.wait())
+        assert isinstance(begun, EarlyReading)
+        tables = audit_tables.to_spark(session.spark, begun.extracted.result())
         tables = audit_tables.store_tables(tables, self.request.tables)
         return AuditInput(tables=tables, context=context, journal=make_journal_table(session.spark, self._capture))
 
