@@ -89,7 +89,7 @@ async def inject(request: InjectionRequest, injection: Injection) -> InjectionRe
             return await _inject_and_journal(request, injection)
         case LeaderChange():
             began = request.now()
-            evidence = await injection.fault.inject(request.target, "")
+            evidence = await injection.how.step_down(request.target)
             return InjectionResult(entry=None, evidence=evidence, began=began)
         case RollingRestart():
             return await _restart_in_turn(request, injection)
@@ -100,7 +100,7 @@ async def _inject_and_journal(request: InjectionRequest, injection: LastingInjec
     target, fault = request.target, injection.fault
     async with target.directory.lock():
         journal = close_finished_faults(target)
-        _require_allowed(request, _announce_impact(request, journal, fault))
+        _require_allowed(request, journal, fault)
         began = request.now()
         journal, entry = journal.add(request.command, fault)
         write_journal(target.directory, journal)  # before the first signal: from here on a crash can be healed
@@ -204,7 +204,7 @@ async def _restart_in_turn(request: InjectionRequest, injection: RollingRestart)
         journal = close_finished_faults(target)
     for server in servers:
         step = replace(request, command=f"{request.command}: {server}")
-        _require_allowed(step, _announce_impact(step, journal, Restart(servers=(server,))))
+        _require_allowed(step, journal, Restart(servers=(server,)))
     began = request.now()
     done = []
     for server in servers:
@@ -268,8 +268,8 @@ def _remove_fault(target: TargetServers, journal: Journal, entry: OpenFault) -> 
     return journal.remove(entry.id)
 
 
-def _announce_impact(request: InjectionRequest, journal: Journal, fault: LabFault) -> Impact:
-    """Tell what *fault* will leave."""
+def _require_allowed(request: InjectionRequest, journal: Journal, fault: LabFault) -> None:
+    """Tell what *fault* will leave. Raises RefusedError if it takes more than was asked for, unless it is forced."""
     lost = request.target.unavailable() | {server for entry in journal.faults for server in entry.fault.counted_as_lost}
     impact = assess_impact(
         request.topology,
@@ -280,11 +280,6 @@ def _announce_impact(request: InjectionRequest, journal: Journal, fault: LabFaul
         permanent_losses=fault.permanent_losses,
     )
     request.on_impact(impact)
-    return impact
-
-
-def _require_allowed(request: InjectionRequest, impact: Impact) -> None:
-    """Raises RefusedError if *impact* is more than was asked for, unless it was forced."""
     if impact.refusals and not request.is_forced:
         raise RefusedError(
             f"refused `{request.command}`: {'; '.join(impact.refusals)}",

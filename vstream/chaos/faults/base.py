@@ -30,15 +30,12 @@ _SILENCE_SECONDS = 0.3
 """Seconds without an answer, on a port that otherwise answers within a millisecond."""
 
 
-class Fault(Protocol):
-    """Something done to servers on purpose. *fault_id* is its id in the lab's journal, such as `f1`."""
-
-    async def inject(self, target: TargetServers, fault_id: str) -> str:
-        """Inject it and return evidence that it is active. Raises LabError if there is no such evidence."""
-
-
 class LabFault(ABC):
-    """A fault that stays until it is healed, and is therefore journalled. Every step may be repeated after a crash."""
+    """
+    A fault that stays until it is healed, and is therefore journalled: *fault_id* is its id there, such as `f1`.
+
+    Every step may be repeated after a crash.
+    """
 
     __slots__ = ()
     kind: ClassVar[str]
@@ -70,7 +67,7 @@ class LabFault(ABC):
 
     @abstractmethod
     async def inject(self, target: TargetServers, fault_id: str) -> str:
-        """See Fault."""
+        """Inject it and return evidence that it is active. Raises LabError if there is no such evidence."""
 
     @abstractmethod
     async def heal(self, target: TargetServers, fault_id: str) -> SpawnedServers:
@@ -101,11 +98,18 @@ class LastingInjection:
     """What else must be observed before the fault counts as confirmed, such as a new leader."""
 
 
+class StepDown(Protocol):
+    """How a leader steps down."""
+
+    async def step_down(self, target: TargetServers) -> str:
+        """Have it step down, and return evidence that another server leads. Raises LabError if there is no such evidence."""
+
+
 @value_class
 class LeaderChange:
     """A leader that steps down: nothing to undo. *regions* is where it was."""
 
-    fault: Fault
+    how: StepDown
     regions: tuple[str, ...]
 
 

@@ -60,7 +60,7 @@ class Restart(base.ServerFault):
 
 
 async def _resolve_rolling_restart(request: base.FaultRequest) -> base.RollingRestart:
-    _ = request.target.directory  # refuses servers that are not a lab
+    request.target.require_lab()
     servers, is_lame_duck = request.servers_of_targets(), bool(request.spec.options.get("lame_duck"))
     return base.RollingRestart(servers=servers, regions=request.regions_of(servers), is_lame_duck=is_lame_duck)
 

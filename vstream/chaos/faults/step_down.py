@@ -12,13 +12,13 @@ from vstream.value_class import value_class
 
 
 @value_class
-class StepDown:
+class StreamStepDown:
     """The leader of a stream steps down."""
 
     stream: str
     leader: str
 
-    async def inject(self, target: TargetServers, fault_id: str) -> str:
+    async def step_down(self, target: TargetServers) -> str:
         """Ask the leader to step down. Confirmed when another server leads."""
         async with target.connect() as connection:
             await JetStreamAdmin(connection).step_down(self.stream)
@@ -33,7 +33,7 @@ class MetaStepDown:
 
     leader: str
 
-    async def inject(self, target: TargetServers, fault_id: str) -> str:
+    async def step_down(self, target: TargetServers) -> str:
         """Ask the leader, in the system account. Confirmed when another server leads."""
         async with target.connect_to_system() as connection:
             await JetStreamAdmin(connection).step_down_meta()
@@ -46,13 +46,13 @@ async def _resolve_step_down(request: FaultRequest) -> LeaderChange:
     leadership, leader = await select.require_stream_leader(request.target, request.find_physical_stream())
     if request.needs_successor:
         select.require_electable_successor(leadership)
-    fault = StepDown(stream=leadership.stream, leader=leader)
-    return LeaderChange(fault=fault, regions=request.regions_of([leader]))
+    how = StreamStepDown(stream=leadership.stream, leader=leader)
+    return LeaderChange(how=how, regions=request.regions_of([leader]))
 
 
 async def _resolve_step_down_meta(request: FaultRequest) -> LeaderChange:
     leader = await leaders.require_meta_leader(request.target)
-    return LeaderChange(fault=MetaStepDown(leader=leader), regions=request.regions_of([leader]))
+    return LeaderChange(how=MetaStepDown(leader=leader), regions=request.regions_of([leader]))
 
 
 RESOLVERS = {faults.STEP_DOWN: _resolve_step_down, faults.STEP_DOWN_META: _resolve_step_down_meta}
