@@ -43,16 +43,12 @@ def extend_record(
     regions = new_regions(topology, record)
     _require_possible(directory.name, record, regions)
     seats = [seat for seat in topology.all_seats if seat.region in regions]
-    used_ports = {
-        port for address in record.servers for port in (*ports.server_ports(address), *ports.front_ports(address))
-    }
-    unavailable = {*reserved, *used_ports}
-    transport = record.transport
+    unavailable = {*reserved, *ports.list_ports(record.servers)}
     joining = _former_addresses(record, seats, unavailable)
     if not joining:
         first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved=unavailable)
         joining = ports.allocate(seats, first, directory, backend=backend)
-    addresses = (*record.servers, *(replace(address, transport=transport) for address in joining))
+    addresses = (*record.servers, *(replace(address, transport=record.transport) for address in joining))
     by_name = {address.server.name: address for address in addresses}
     return replace(
         record,
@@ -71,9 +67,8 @@ def _former_addresses(
     for seat in seats:
         if (address := former.get((seat.region, seat.cluster, seat.server.name))) is not None:
             addresses.append(replace(address, server=seat.server))
-    used = {port for address in addresses for port in (*ports.server_ports(address), *ports.front_ports(address))}
     # The lab's own proxy goes on listening at their fronts.
-    is_free = used.isdisjoint(unavailable) and not ports.find_occupied_ports(addresses)
+    is_free = ports.list_ports(addresses).isdisjoint(unavailable) and not ports.find_occupied_ports(addresses)
     return tuple(addresses) if len(addresses) == len(seats) and is_free else ()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from vstream.errors import LabError
 from vstream.lab.links.state import Backend
@@ -31,6 +31,11 @@ def server_ports(address: ServerAddress) -> tuple[int, int, int, int]:
 def front_ports(address: ServerAddress) -> tuple[int, ...]:
     """The proxy's ports in front of one server."""
     return tuple(port for port in (address.gateway_front, address.route_front) if port is not None)
+
+
+def list_ports(addresses: Iterable[ServerAddress]) -> frozenset[int]:
+    """The ports of servers at *addresses*, and of their links."""
+    return frozenset(port for address in addresses for port in (*server_ports(address), *front_ports(address)))
 
 
 def is_free(port: int) -> bool:

@@ -213,7 +213,7 @@ def _choose_addresses(start: Start, attempt: int, backend: Backend, place: Path)
     if record is not None and attempt == 0:
         before = ports.allocate(seats, record.servers[0].client, start.directory, backend=backend)
         recorded = tuple(replace(address, transport=None) for address in record.servers)
-        is_ours = elsewhere.isdisjoint(_list_ports((record,)))
+        is_ours = elsewhere.isdisjoint(ports.list_ports(record.servers))
         fronts = [front for address in before for front in ports.front_ports(address)]
         if before == recorded and is_ours and not ports.find_occupied_ports(before) and all(map(ports.is_free, fronts)):
             return before
@@ -233,23 +233,17 @@ async def _provide_transport(start: Start) -> Transport | None:
 
 
 def _list_ports(labs: Iterable[LabRecord]) -> frozenset[int]:
-    used: set[int] = set()
-    for lab in labs:
-        for address in lab.servers:
-            used.update(ports.server_ports(address), ports.front_ports(address))
-    return frozenset(used)
+    return ports.list_ports(address for lab in labs for address in lab.servers)
 
 
 def _list_labs_elsewhere(shared: Path) -> Iterator[LabRecord]:
     """
     Records of this user's labs in other state directories with servers that should run: their ports stay reserved.
 
-    A port that nobody listens on may belong to a server that was killed on purpose and will come back there. *shared* is a
-    directory that all of them share. From now on it also names this state directory.
+    A port that nobody listens on may belong to a server that was killed on purpose and will come back there. *shared* is the
+    directory in which `_claim_ports` names each of them.
     """
     own_directory = labs_directory()
-    with suppress(OSError):  # then the others do not hear of us
-        _remember_own(shared, own_directory)
     for entry in sorted(shared.glob("[!.]*")):
         labs = _read_labs_path(entry)
         if labs is None or labs == own_directory:
@@ -350,7 +344,7 @@ async def _wait_until_ready(start: Start, at: Sequence[ServerAddress], spawned: 
 @asynccontextmanager
 async def _claim_ports() -> AsyncIterator[Path]:
     """
-    From the choice of ports until servers listen on them, no other lab of this user chooses. Gives what they share.
+    From the choice of ports until servers listen on them, no other lab of this user chooses. Gives the directory that they share.
 
     Labs of another state directory included. Whoever waits too long goes on: at
     worst a server dies of "address already in use", and other ports are chosen.
@@ -360,6 +354,8 @@ async def _claim_ports() -> AsyncIterator[Path]:
     except OSError:
         place = labs_directory()
     async with hold_lock(place / "ports.lock", patience=_PORTS_TIMEOUT):
+        with suppress(OSError):  # then labs of other state directories do not hear of us
+            _remember_own(place / "states", labs_directory())
         yield place
 
 
