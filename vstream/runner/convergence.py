@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,10 +35,17 @@ class _Reader:
     """What is known of one stream that takes from others."""
 
     stream: RenderedStream
-    sources: Sequence[str]
-    is_mirror: bool
     reached: dict[str, int] = field(default_factory=dict)
     looked_to: int = 0
+
+    @property
+    def is_mirror(self) -> bool:
+        return self.stream.config.mirror_name is not None
+
+    @property
+    def sources(self) -> Sequence[str]:
+        mirrored = self.stream.config.mirror_name
+        return self.stream.config.source_names if mirrored is None else [mirrored]
 
 
 class ConvergenceWait:
@@ -47,9 +54,7 @@ class ConvergenceWait:
     def __init__(self, streams: Sequence[RenderedStream], connections: Mapping[str, ReconnectingConnection]) -> None:
         self._connections = connections
         self._places = {stream.config.name: stream.region for stream in streams}
-        self._readers = [
-            _Reader(stream, sources, is_mirror) for stream in streams for sources, is_mirror in _sources_of(stream)
-        ]
+        self._readers = [reader for reader in map(_Reader, streams) if reader.sources]
 
     async def wait_until_reached(self, *, within: float) -> None:
         """
@@ -163,11 +168,3 @@ class ConvergenceWait:
             if connection is not None and connection.is_connected:
                 return connection
         raise NotReachableError("no region can be reached")
-
-
-def _sources_of(stream: RenderedStream) -> Iterator[tuple[Sequence[str], bool]]:
-    """What *stream* takes from, if it does, and whether as a mirror."""
-    if stream.config.mirror_name is not None:
-        yield [stream.config.mirror_name], True
-    elif stream.config.source_names:
-        yield stream.config.source_names, False

@@ -8,7 +8,7 @@ from dataclasses import replace
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults
-from vstream.chaos.inject import InjectionRequest, InjectionResult, heal, inject
+from vstream.chaos.inject import InjectionRequest, heal, inject
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.runner.events import FaultSeen, FaultState, Watcher
 from vstream.scenario.model import Inject
@@ -81,7 +81,15 @@ class FaultInjector:
             now=self._now,
         )
         injected = await inject(request, injection)
-        record = self._confirm(begun, injection.regions, injected)
+        record = replace(
+            begun,
+            regions=injection.regions,
+            outcome=FaultOutcome.CONFIRMED,
+            injected=injected.began,
+            confirmed=self._now(),
+            evidence=injected.evidence,
+        )
+        self._report_state(record, FaultState.CONFIRMED, injected.evidence)
         if injected.entry is None:
             # Restarted servers are there again; where a leader stepped down, none was ever gone.
             healed = self._now() if injected.restarted else None
@@ -93,18 +101,6 @@ class FaultInjector:
     def is_open(self, step: Inject) -> bool:
         """Whether the fault of *step* is to be healed."""
         return step.id in self._open
-
-    def _confirm(self, begun: FaultRecord, regions: tuple[str, ...], injected: InjectionResult) -> FaultRecord:
-        record = replace(
-            begun,
-            regions=regions,
-            outcome=FaultOutcome.CONFIRMED,
-            injected=injected.began,
-            confirmed=self._now(),
-            evidence=injected.evidence,
-        )
-        self._report_state(record, FaultState.CONFIRMED, injected.evidence)
-        return record
 
     async def heal(self, ids: Sequence[str] | None) -> None:
         """
