@@ -76,7 +76,7 @@ def show(
     loaded, ring = _load(topology, lab)
     missing = ring.find_missing(loaded)
     public = {name: None if name in missing else ring.public_key(name) for name in keys_of(loaded)}
-    login_files = {user: _write_login_file(loaded, ring, user) for user in index_users(loaded)}
+    login_files = {user: _choose_login_file(loaded, ring, user) for user in index_users(loaded)}
     files = {user: str(path) for user, path in login_files.items() if path.is_file()}
     if output == "json":
         print_json("keys", {"directory": str(ring.directory), "public": public, "credentials": files})
@@ -127,10 +127,10 @@ def rotate(
     if missing := ring.find_missing(loaded):
         raise VstreamError(f"{len(missing)} keys are missing", hint="`vstream keys create` creates them")
     ring.rotate(loaded, user)
-    print_note(f"created {_write_login_file(loaded, ring, user)}; `vstream apply` revokes the old one")
+    print_note(f"created {_choose_login_file(loaded, ring, user)}; `vstream apply` revokes the old one")
 
 
-def _write_login_file(topology: Topology, ring: Keyring, user: str) -> Path:
+def _choose_login_file(topology: Topology, ring: Keyring, user: str) -> Path:
     return ring.credentials_path(user) if topology.security is Security.OPERATOR else ring.seed_path(user)
 
 
