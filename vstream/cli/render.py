@@ -16,11 +16,10 @@ from vstream.errors import VstreamError
 from vstream.formatting import format_count
 from vstream.render.pipeline import list_template_directories, render_bundle
 from vstream.render.targets import render_target
-from vstream.render.targets.hosts import list_missing_files
+from vstream.render.targets.hosts import list_exposures, list_missing_files
 from vstream.render.write_bundle import write_bundle
 from vstream.servers.bundles import provide_signer
 from vstream.topology.bundle import loaded_path
-from vstream.topology.model import Topology
 
 TargetName = Literal["files", "systemd", "compose", "helm", "nack"]
 
@@ -95,18 +94,6 @@ def command(
         print_note(f"note: put beside {loaded_path(loaded)} on each host: {', '.join(missing)} (docs/routing.md)")
     for line in list_exposures(loaded):
         print_warning(f"note: {line}")
-
-
-def list_exposures(topology: Topology) -> list[str]:
-    """What the rendered server configurations leave open, where servers have host names: others may reach those."""
-    if all(seat.server.host is None for seat in topology.all_seats):
-        return []
-    exposures = []
-    if topology.transport is None:
-        exposures.append("the servers have no TLS: whoever is on the way reads and changes what they send")
-    if not topology.has_accounts:
-        exposures.append("the servers have no users: whoever reaches their ports may do everything")
-    return [f"{exposure} (docs/security.md)" for exposure in exposures]
 
 
 def eject_templates(directory: Path) -> None:

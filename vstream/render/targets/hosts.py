@@ -44,6 +44,18 @@ def list_missing_files(bundle: Bundle) -> tuple[str, ...]:
     return tuple(sorted(included - present))
 
 
+def list_exposures(topology: Topology) -> list[str]:
+    """What the rendered server configurations leave open, where servers have host names: others may reach those."""
+    if all(seat.server.host is None for seat in topology.all_seats):
+        return []
+    exposures = []
+    if topology.transport is None:
+        exposures.append("the servers have no TLS: whoever is on the way reads and changes what they send")
+    if not topology.has_accounts:
+        exposures.append("the servers have no users: whoever reaches their ports may do everything")
+    return [f"{exposure} (docs/security.md)" for exposure in exposures]
+
+
 def _render_hosts(
     topology: Topology, bundle: Bundle, template: jinja2.Template, path: str, directory: str
 ) -> Iterator[Artifact]:
