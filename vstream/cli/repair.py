@@ -14,7 +14,6 @@ from vstream.cli.views import console
 from vstream.cli.views import repair as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
-from vstream.cli.views.repair import RepairView, render_end
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.health.live.refresh_watch import Refresher, watch_and_refresh
 from vstream.health.live.rescue import MetaGroup, choose_rescuable_groups, refresh_after_rescue, rescue_groups
@@ -60,11 +59,11 @@ def repair_messages(
     if output != "json":
         console.print_note(servers.describe_with(loaded))
     with progress_bar() as progress:
-        result = run(check_and_repair(request, RepairView(progress, is_text=output != "json")))
+        result = run(check_and_repair(request, view.RepairView(progress, is_text=output != "json")))
     if output == "json":
         print_json("repair", result.as_dict())
     else:
-        console.print_lines(render_end(result))
+        console.print_lines(view.render_end(result))
     exit_unless_yes(is_no=result.outcome is RepairEnd.OPEN, is_unknown=result.outcome is RepairEnd.UNKNOWN)
 
 

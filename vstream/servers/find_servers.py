@@ -26,6 +26,7 @@ class Servers:
 
     endpoints: Mapping[str, Endpoint]
     lab: str | None
+    """Its name; None for servers under `connect`."""
     description: str
     leaving: tuple[str, ...] = ()
     """Servers of a lab that the topology does not have."""

@@ -47,6 +47,7 @@ def topology_document(name: str, system: Discovered, seen: RecognisedTopology) -
 
 
 def _write_document(name: str, system: Discovered, seen: RecognisedTopology) -> tuple[Data, list[UndescribedItem]]:
+    """Say what physical streams have and the document would not give them, until nothing is unsaid."""
     stated: dict[str, dict[tuple[Role, str], Data]] = {stream.name: _find_ages(stream) for stream in seen.virtual}
     consumers = {stream.name: _write_consumers(stream, system, name) for stream in seen.virtual}
     durables = {stream: durable for stream, (durable, _) in consumers.items()}
