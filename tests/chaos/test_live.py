@@ -104,6 +104,17 @@ async def test_a_paused_server_is_resumed_by_name(file: Path) -> None:
     assert open_faults(file) == []
 
 
+def test_what_was_paused_together_is_resumed_by_any_of_its_names(file: Path) -> None:
+    require_success(chaos(file, "pause", "west-1", "east-1", "--yes-really"))
+    assert "f1 (pause west-1 east-1)" in require_success(chaos(file, "resume", "east")).out
+    assert open_faults(file) == []
+    require_success(chaos(file, "pause", "west-1", "east-1", "--yes-really"))
+    assert "paused: west-1, east-1" in chaos(file, "resume", "west-1", "central-1").err
+    assert len(open_faults(file)) == 1
+    require_success(chaos(file, "resume", "west-1", "east-1"))
+    assert open_faults(file) == []
+
+
 def test_a_fault_for_some_time_is_over_after_it(file: Path) -> None:
     before = pids(LAB)
     answer = require_success(chaos(file, "kill-server", "west-1", "--for", "1s", "--format", "json")).json()

@@ -96,7 +96,7 @@ _VALUE_LISTERS: Final[dict[str, Callable[[Any], Iterable[str]]]] = {
     "fault": _list_faults,
     "lab": lambda _context: list_lab_names(),
     "same": lambda _context: list_lab_names(),
-    "target": lambda context: _list_targets(context) if context.info_name in {"drain", "resume"} else (),
+    "target": lambda context: _list_targets(context) if context.info_name == "drain" else (),
     "scenario": lambda _context: list_shipped(),
     "scenarios": lambda _context: list_shipped(),
     "explained": _list_codes,

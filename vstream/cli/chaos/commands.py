@@ -222,22 +222,33 @@ for _declared in FAULTS.values():
 
 @app.command("resume")
 def resume(
-    target: Annotated[str | None, typer.Argument(help="What was paused; all, if left out.")] = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Paused regions or servers; all, if left out.", metavar="REGION|SERVER", show_default=False
+        ),
+    ] = None,
     timeout: Timeout = HEAL_TIMEOUT,
     lab: options.LabName = None,
     output: options.TextOrJson = "text",
 ) -> None:
     """
-    Resume paused servers, and wait until all are healthy.
+    Resume paused servers, and wait until all are healthy. What one command paused is resumed together.
 
     Examples: `vstream chaos resume west-1`, `vstream chaos resume`
     """
-    pauses = [fault for fault in _open_faults(lab)[1] if isinstance(fault.fault, Pause)]
-    ids = tuple(fault.id for fault in pauses if target is None or fault.command == f"pause {target}")
-    if not ids and target is not None:
-        paused = ", ".join(fault.command.removeprefix("pause ") for fault in pauses)
-        raise UnknownNameError(f"`{target}` is not paused", hint=f"paused: {paused}" if paused else "nothing is paused")
-    _heal(lab, ids, timeout, output)
+    target, open_faults = _open_faults(lab)
+    paused = {
+        server: fault.id for fault in open_faults if isinstance(fault.fault, Pause) for server in fault.fault.servers
+    }
+    chosen = [] if targets else list(paused.values())
+    for name in targets or ():
+        ids = [paused[server] for server in paused if name in {server, target.servers.get(server)}]
+        if not ids:
+            hint = f"paused: {', '.join(paused)}" if paused else "nothing is paused"
+            raise UnknownNameError(f"`{name}` is not paused", hint=hint)
+        chosen += ids
+    _heal(lab, chosen, timeout, output)
 
 
 @app.command("status")
