@@ -33,7 +33,7 @@ _MAPPINGS = "compare the mappings that this server has loaded with mappings.cfg,
 
 
 @value_class
-class _Physical:
+class _PhysicalAnswer:
     """A stream that was asked for by its physical name: facts, or the reason why there are none."""
 
     facts: StreamInfo | None = None
@@ -135,10 +135,10 @@ async def probe_stream_info(target: ProbeTarget) -> tuple[Check, StreamInfo | No
     except ServerError as error:
         if error.err_code != error_codes.STREAM_NOT_FOUND:
             return target.make_failed_check(Hop.STREAM_INFO, error, hint=_LEADER), None
-        physical = await _find_physical(target, target.namesake)
-        if physical.facts is None:
-            detail = f"no stream: {physical.problem}"
-            return target.make_check(Hop.STREAM_INFO, CheckStatus.FAILED, detail, hint=physical.hint), None
+        namesake = await _find_physical(target, target.namesake)
+        if namesake.facts is None:
+            detail = f"no stream: {namesake.problem}"
+            return target.make_check(Hop.STREAM_INFO, CheckStatus.FAILED, detail, hint=namesake.hint), None
         detail = (
             f"no stream, although `{target.namesake}` exists: the mapping of `{subject}` is missing on server "
             f"{target.connection.server_name}"
@@ -211,10 +211,10 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
 
 
 async def _check_no_getter(target: ProbeTarget, subject: str) -> Check:
-    physical = await _find_physical(target, target.namesake)
-    if physical.facts is None:
-        detail, hint = f"nobody answers: {physical.problem}", physical.hint
-    elif not physical.facts.is_direct:
+    namesake = await _find_physical(target, target.namesake)
+    if namesake.facts is None:
+        detail, hint = f"nobody answers: {namesake.problem}", namesake.hint
+    elif not namesake.facts.is_direct:
         detail, hint = f"no answer: `allow_direct` of `{target.namesake}` is off", _CORRECT
     elif target.stream.has_namesake:
         detail = f"nobody answers, although `{target.namesake}` exists and allows it: this region does not reach it"
@@ -237,19 +237,19 @@ async def probe_copy(target: ProbeTarget) -> tuple[Check, StreamInfo | None]:
     return target.make_check(Hop.STREAM_INFO, status, copy.problem, hint=copy.hint), copy.facts
 
 
-async def _find_physical(target: ProbeTarget, name: str) -> _Physical:
+async def _find_physical(target: ProbeTarget, name: str) -> _PhysicalAnswer:
     """What STREAM.INFO says of the physical stream *name*."""
     try:
         facts, _ = await target.measure(lambda timeout: read_stream_info(target.connection, name, timeout))
     except ServerError as error:
         if error.err_code == error_codes.STREAM_NOT_FOUND:
-            return _Physical(problem=f"`{name}` does not exist", hint=_CREATE)
-        return _Physical(problem=f"`{name}` answers: {error.description}")
+            return _PhysicalAnswer(problem=f"`{name}` does not exist", hint=_CREATE)
+        return _PhysicalAnswer(problem=f"`{name}` answers: {error.description}")
     except (NoRespondersError, NotReachableError):
-        return _Physical(problem=f"`{name}` does not answer STREAM.INFO either")
+        return _PhysicalAnswer(problem=f"`{name}` does not answer STREAM.INFO either")
     except VstreamError as error:
-        return _Physical(problem=error.message)
-    return _Physical(facts=facts)
+        return _PhysicalAnswer(problem=error.message)
+    return _PhysicalAnswer(facts=facts)
 
 
 def _find_cluster(target: ProbeTarget) -> str:

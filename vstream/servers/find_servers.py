@@ -82,9 +82,9 @@ def _read_connect(topology: Topology, regions: Iterable[Region]) -> dict[str, En
 def _with_secret_files(endpoint: Endpoint, region: str, topology: Topology) -> Endpoint:
     """*endpoint* of *topology* with the paths of its secret files. Raises VstreamError for one that it may not name."""
     keys = default_key_directory(topology.name)
-    named = {field: getattr(endpoint, field) for field in ("creds", "nkey", "tls_cert", "tls_key")}
+    named = {kind: getattr(endpoint, kind) for kind in ("creds", "nkey", "tls_cert", "tls_key")}
     files: dict[str, Any] = {
-        field: require_secret_file(path, f"region `{region}`", keys) for field, path in named.items() if path
+        kind: require_secret_file(path, f"region `{region}`", keys) for kind, path in named.items() if path
     }
     system = endpoint.system and _with_secret_files(endpoint.system, region, topology)
     return replace(endpoint, system=system, **files)
@@ -138,8 +138,8 @@ def _with_key_files(topology: Topology, servers: Servers, user: str) -> Mapping[
             Security.CERTIFICATES: {"tls_cert": certificate, "tls_key": key},
         }[topology.security]
         if not endpoint.context and all(path.is_file() for path in files.values()):
-            fields: dict[str, Any] = {field: str(path) for field, path in files.items()}
-            endpoints[region] = replace(endpoint, inbox=inbox_of(user), **fields)
+            paths: dict[str, Any] = {kind: str(path) for kind, path in files.items()}
+            endpoints[region] = replace(endpoint, inbox=inbox_of(user), **paths)
     return endpoints
 
 

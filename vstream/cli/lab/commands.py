@@ -146,7 +146,7 @@ def down(
 
 
 @app.command("status")
-def status(name: LabArgument = None, same: SameLab = None, output: options.TextOrJson = "text") -> None:
+def show_status(name: LabArgument = None, same: SameLab = None, output: options.TextOrJson = "text") -> None:
     """
     Show the labs of this machine, or one lab. Exits with 1 if a server, or the link proxy, should run and does not.
 
@@ -226,7 +226,7 @@ def doctor(output: options.TextOrJson = "text") -> None:
 
 
 app.command("link")(link_commands.link)
-app.command("links")(link_commands.links)
+app.command("links")(link_commands.show_links)
 
 
 def _parse_versions(stated: Iterable[str]) -> dict[str, str]:

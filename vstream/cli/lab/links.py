@@ -54,7 +54,7 @@ async def _change(lab: str, pairs: Sequence[Pair], shape: LinkState, *, reset: b
     return links if shape == IDEAL else await control.shape_links(lab, dict.fromkeys(pairs, shape))
 
 
-def links(name: LabArgument = None, same: SameLab = None, output: options.TextOrJson = "text") -> None:
+def show_links(name: LabArgument = None, same: SameLab = None, output: options.TextOrJson = "text") -> None:
     """
     Show the links between the regions of a lab: their shape, what cuts them, and the connections over them.
 

@@ -194,8 +194,8 @@ def purge_subjects(topology: Topology, account: str, region: str) -> Iterator[st
     takes the first answer. What does not hear of it keeps what nobody reads any more.
     """
     for stream in topology.streams:
-        accounts = {account_of(stream, part.role, part.place) for part in stream.physical}
-        if stream.is_bucket and account in accounts and region in stream.regions:
+        holders = {account_of(stream, part.role, part.place) for part in stream.physical}
+        if stream.is_bucket and account in holders and region in stream.regions:
             yield shared.purge_subject(stream)
 
 
