@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, read_back, render_streams, servers_with
 from vstream.apply import execute as module
-from vstream.apply.execute import ApplyResult, ApplyWatch, execute_plan
+from vstream.apply.execute import ApplyResult, execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.errors import StalePlanError
@@ -42,9 +42,7 @@ def plan_change(servers: FakeServers, wanted: Bundle, version: tuple[int, int] =
 
 async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> ApplyResult:
     plan = plan_change(servers, wanted)
-    return await execute_plan(
-        plan, servers.administer(wanted, does_refresh=True), watch=ApplyWatch(gate_timeout=patience)
-    )
+    return await execute_plan(plan, servers.administer(wanted, does_refresh=True), gate_timeout=patience)
 
 
 async def servers_in(names: list[str], messages: int = 100) -> FakeServers:
@@ -433,7 +431,7 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     plan = replace(plan_change(servers, topology), leaving=("east-1",))
     assert [stage.stage.name for stage in list_stages(plan)][-1] == "RETIRED_SERVERS"
     servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
-    applied = await execute_plan(plan, servers.administer(topology, servers=racks), watch=ApplyWatch(gate_timeout=0.0))
+    applied = await execute_plan(plan, servers.administer(topology, servers=racks), gate_timeout=0.0)
     assert (applied.retired, racks.retired) == ((), [])
     servers.gate_timeouts.clear()
     again = replace(plan_change(servers, topology), leaving=("east-1",))

@@ -149,7 +149,7 @@ async def run(
                 servers=mortal or server_admin,
                 readers=LEFT_TO_OTHERS,
             ),
-            watch=module.ApplyWatch(gate_timeout=120),
+            gate_timeout=120,
         )
         assert applied.is_complete, (applied.failure, applied.gate_timeouts, applied)
     return plan

@@ -120,27 +120,28 @@ class ApplyResult:
 
 @value_class
 class ApplyWatch:
-    """Who is told what happens, and for how many seconds a gate may keep a stage waiting."""
+    """Who is told what happens."""
 
     on_done: Callable[[Change], None] = lambda _change: None
     on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None
     """Told what a gate lacks, at each look."""
-    gate_timeout: float = GATE_TIMEOUT
 
 
 WITHOUT_WATCH = ApplyWatch()
 
 
-async def execute_plan(plan: Plan, administration: Administration, *, watch: ApplyWatch = WITHOUT_WATCH) -> ApplyResult:
+async def execute_plan(
+    plan: Plan, administration: Administration, *, gate_timeout: float = GATE_TIMEOUT, watch: ApplyWatch = WITHOUT_WATCH
+) -> ApplyResult:
     """
     Carry out *plan*, stage by stage, up to 32 requests at a time; stop at the first failure.
 
-    A stage begins once its gates hold; one that does not within the `gate_timeout` of *watch* ends it. Where nobody can make
+    A stage begins once its gates hold; one that does not within *gate_timeout* seconds ends it. Where nobody can make
     servers load mappings, everything that must wait for them is skipped, which is all of it where accounts come first.
     Removals are skipped where a server's loaded rules are unknown, since it may still send publishes there. Never raises
     for what servers answer.
     """
-    run = _PlanRun(plan, administration, await _note_before_moves(plan, administration.checker), watch)
+    run = _PlanRun(plan, administration, await _note_before_moves(plan, administration.checker), gate_timeout, watch)
     for stage in list_stages(plan):
         await run.carry_out(stage)
     return run.outcome.as_result(plan)
@@ -217,6 +218,7 @@ class _PlanRun:
     plan: Plan
     administration: Administration
     before: _BeforeMoves
+    gate_timeout: float
     watch: ApplyWatch
     outcome: _Outcome = field(default_factory=_Outcome)
 
@@ -243,7 +245,7 @@ class _PlanRun:
         # What may move later, nobody may touch. The next run sees whether it does.
         unknown = {change.config.name for change in self.outcome.uncertain if not is_pause(change)}
         left = [change for change in stage.changes if change.config.name in open_streams | unknown]
-        deadline = time.monotonic() + self.watch.gate_timeout
+        deadline = time.monotonic() + self.gate_timeout
         gates = {gate.stream: gate for gate in stage.gates}
 
         async def resume(change: Change) -> None:
@@ -276,7 +278,7 @@ class _PlanRun:
 
     async def _wait_for_gates(self, gates: Sequence[Gate]) -> None:
         """Wait until all of *gates* hold or time is up."""
-        deadline = time.monotonic() + self.watch.gate_timeout
+        deadline = time.monotonic() + self.gate_timeout
         try:
             timeouts = await asyncio.gather(*(self._wait_for_gate(gate, deadline) for gate in gates))
         except VstreamError as failure:
@@ -317,7 +319,7 @@ class _PlanRun:
                 settled = await self._list_settled(missing, began)
                 if settled:
                     await self._refresh_settled(settled, readers)
-                elif time.monotonic() > began + self.watch.gate_timeout:
+                elif time.monotonic() > began + self.gate_timeout:
                     await self._give_up_refreshing(missing)
                     return
                 else:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from vstream.apply.execute import WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
+from vstream.apply.execute import GATE_TIMEOUT, WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
 from vstream.apply.mappings import choose_mapping_admin
 from vstream.apply.port import LEFT_TO_OTHERS, Administration
 from vstream.apply.shipping import ShippingOptions
@@ -78,6 +78,7 @@ async def apply_and_replan(
     shipping: ShippingOptions,
     *,
     allowed: Collection[AllowOption],
+    gate_timeout: float = GATE_TIMEOUT,
     watch: ApplyWatch = WITHOUT_WATCH,
 ) -> AppliedPlan:
     """
@@ -101,7 +102,7 @@ async def apply_and_replan(
             servers=LabServerAdmin(lab_name) if lab_name is not None else LEFT_TO_OTHERS,
             readers=_LiveReaderAdmin(request.topology, planned.servers),
         )
-        result = await execute_plan(planned.plan, administration, watch=watch)
+        result = await execute_plan(planned.plan, administration, gate_timeout=gate_timeout, watch=watch)
     if result.gate_timeouts or result.failure is not None:
         return AppliedPlan(planned=planned, result=result, left=None)
     try:

@@ -280,10 +280,11 @@ async def _require_servers(request: RegionRequest, edit: TopologyEdit, servers: 
 
 
 async def _apply(planned: ServerPlan, request: RegionRequest, watch: RegionWatch) -> AppliedPlan:
+    # What it may lose was asked for: `require_no_other_losses` has refused everything else.
     with watch.show_applying(planned.plan) as shown:
-        apply_watch = replace(shown, gate_timeout=request.gate_timeout)
-        # What it may lose was asked for: `require_no_other_losses` has refused everything else.
-        applied = await apply_and_replan(planned, request.shipping, allowed=tuple(AllowOption), watch=apply_watch)
+        applied = await apply_and_replan(
+            planned, request.shipping, allowed=tuple(AllowOption), gate_timeout=request.gate_timeout, watch=shown
+        )
     watch.on_applied(applied)
     return applied
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -152,5 +151,4 @@ async def _apply(
     planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions, allowed: Collection[AllowOption]
 ) -> AppliedPlan:
     with show_changes(planned.plan) as watch:
-        apply_watch = replace(watch, gate_timeout=gate_timeout)
-        return await apply_and_replan(planned, shipping, allowed=allowed, watch=apply_watch)
+        return await apply_and_replan(planned, shipping, allowed=allowed, gate_timeout=gate_timeout, watch=watch)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, servers_with
 from vstream.apply import execute as module
-from vstream.apply.execute import ApplyResult, ApplyWatch, execute_plan
+from vstream.apply.execute import ApplyResult, execute_plan
 from vstream.plan.plan import GateKind, Plan
 from vstream.plan.stages import list_stages
 from vstream.topology.bundle import Bundle
@@ -47,7 +47,7 @@ def plan_change(servers: FakeServers, desired: Bundle) -> Plan:
 
 async def run(servers: FakeServers, desired: Bundle, patience: float = 5.0) -> ApplyResult:
     administration = servers.administer(desired, does_refresh=True)
-    return await execute_plan(plan_change(servers, desired), administration, watch=ApplyWatch(gate_timeout=patience))
+    return await execute_plan(plan_change(servers, desired), administration, gate_timeout=patience)
 
 
 @pytest.mark.parametrize("write", CHANGES)
