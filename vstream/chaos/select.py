@@ -16,7 +16,7 @@ from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 
 _SERVER_FAULTS = quote_names(fault.name for fault in FAULTS.values() if fault.aim in {Aim.SERVERS, Aim.MACHINES})
-_SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
+_SIDES_HINT = 'write `"west | central,east"`: sides with `|`, regions with commas'
 
 
 def require_running_in_region(target: TargetServers, region: str) -> tuple[str, ...]:
@@ -68,9 +68,9 @@ def parse_sides(target: TargetServers, texts: Sequence[str]) -> tuple[tuple[str,
     for name in named:
         _require_region(target, name)
         if named.count(name) > 1:
-            raise UnknownNameError(f"region `{name}` cannot be on two sides", hint=_SIDES)
+            raise UnknownNameError(f"region `{name}` cannot be on two sides", hint=_SIDES_HINT)
     if len(parts) <= 1 or not all(parts):
-        raise UnknownNameError("a partition has two sides or more", hint=_SIDES)
+        raise UnknownNameError("a partition has two sides or more", hint=_SIDES_HINT)
     return parts
 
 

@@ -11,7 +11,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vstream.errors import LabError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
@@ -28,17 +28,17 @@ META_TIMEOUT = 60.0
 _PAUSE_SECONDS = 0.25
 
 
+@dataclass(frozen=True, slots=True)
 class LabServerAdmin:
     """ServerAdmin for the lab *name*."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    name: str
 
     async def retire(self, servers: Sequence[str]) -> None:
         """See ServerAdmin."""
-        directory, _ = require_recorded_lab(self._name)
+        directory, _ = require_recorded_lab(self.name)
         async with directory.lock():
-            _, record = require_recorded_lab(self._name)  # it may have changed while we waited
+            _, record = require_recorded_lab(self.name)  # it may have changed while we waited
             leaving = {address.server.name for address in record.servers} & {*servers}
             remaining = replace(
                 record,
@@ -56,7 +56,7 @@ class LabServerAdmin:
 
     async def _remove_peers(self, servers: Sequence[str], regions: tuple[str, ...]) -> None:
         """Return once the meta group has none of *servers*. Raises VstreamError if that takes too long."""
-        endpoint = find_system_endpoint(self._name)
+        endpoint = find_system_endpoint(self.name)
         deadline = time.monotonic() + META_TIMEOUT
         async with connect(endpoint, regions[0]) as connection:
             for server in servers:

@@ -61,7 +61,7 @@ _IDENTITY_FIELDS = ("name", "subjects", "sources", "mirror", "metadata")
 _NOTED = ("_nats.", MOVED_KEY)
 """What metadata begins with that no topology says: that of servers themselves, and when a stream moved."""
 _MAX_KNOWN = 32
-_LIMITS = frozenset({"max_bytes", "max_consumers", "max_msg_size", "max_msgs", "max_msgs_per_subject"})
+_UNLIMITED_IF_ZERO = frozenset({"max_bytes", "max_consumers", "max_msg_size", "max_msgs", "max_msgs_per_subject"})
 
 
 def is_known(field: str) -> bool:
@@ -72,7 +72,7 @@ def is_known(field: str) -> bool:
 def to_canonical_stream(fields: Mapping[str, Json]) -> dict[str, Json]:
     """*fields* with defaults filled in and sets in order. Fields that vstream does not know are kept as they are."""
     form: dict[str, Any] = {**DEFAULTS, **{key: value for key, value in fields.items() if value is not None}}
-    for limit in _LIMITS:
+    for limit in _UNLIMITED_IF_ZERO:
         # 0 and -1 both mean that there is no limit.
         if form[limit] == 0:
             form[limit] = -1

@@ -23,7 +23,7 @@ _HARMLESS = {
     "duplicate_window": "applies from now on",
 }
 _Judge = Callable[["Json", "Json", "Role | None"], "Rating"]
-_LIMITS = frozenset({"max_age", "max_bytes", "max_msgs", "max_msgs_per_subject"})
+_GROWTH_LIMITS = frozenset({"max_age", "max_bytes", "max_msgs", "max_msgs_per_subject"})
 
 
 class Risk(Enum):
@@ -140,7 +140,7 @@ class Removal:
 
 def estimate_removal(field: str, limit: Json, stream: ObservedStream, at: datetime | None) -> Removal | None:
     """What the *limit* removes of *stream*, as it was *at* that moment; None where that is not known."""
-    if field not in _LIMITS or not isinstance(limit, int) or limit <= 0:
+    if field not in _GROWTH_LIMITS or not isinstance(limit, int) or limit <= 0:
         return None
     held, removed = stream.messages, stream.messages
     if field == "max_msgs":

@@ -39,10 +39,6 @@ class _Reader:
     looked_to: int = 0
 
     @property
-    def is_mirror(self) -> bool:
-        return self.stream.config.mirror_name is not None
-
-    @property
     def sources(self) -> Sequence[str]:
         mirrored = self.stream.config.mirror_name
         return self.stream.config.source_names if mirrored is None else [mirrored]
@@ -109,8 +105,8 @@ class ConvergenceWait:
             if info is None:
                 return [f"nobody answers for {name}"]
             last = int(info["state"]["last_seq"])
-            if reader.is_mirror:
-                reader.reached[reader.sources[0]] = last  # a mirror keeps sequences
+            if (mirrored := reader.stream.config.mirror_name) is not None:
+                reader.reached[mirrored] = last  # a mirror keeps sequences
             for source in info.get("sources") or ():
                 self._advance(reader, source_name(source, name), int(source.get("seq") or 0))
             if self._list_lacking(reader, ends):

@@ -138,7 +138,7 @@ class _Step(_Written):
     """Heal the fault after this long; the next step waits for that. Without it, the fault stays open until `heal`."""
 
 
-_TARGETS: Mapping[tuple[Aim, bool], Any] = {
+_TARGET_TYPES: Mapping[tuple[Aim, bool], Any] = {
     (Aim.NOTHING, False): fields.Nothing,
     (Aim.REGIONS, False): fields.Regions,
     (Aim.REGIONS, True): fields.AllRegions,
@@ -151,7 +151,7 @@ _TARGETS: Mapping[tuple[Aim, bool], Any] = {
 }
 """By what a fault is for, and whether that may be everything."""
 
-_OPTIONS: Mapping[OptionType, Any] = {
+_OPTION_TYPES: Mapping[OptionType, Any] = {
     OptionType.DURATION: fields.Lasting,
     OptionType.LINK_TIME: LinkTime,
     OptionType.RATE: LinkRate,
@@ -167,9 +167,9 @@ def _make_fault_fields() -> dict[str, Any]:
     """The fields of a step that the declared faults, and their options, are written in."""
     step_fields: dict[str, tuple[Any, str]] = {}
     for declared in FAULTS.values():
-        step_fields[declared.field] = (_TARGETS[declared.aim, declared.is_for_all], declared.help)
+        step_fields[declared.field] = (_TARGET_TYPES[declared.aim, declared.is_for_all], declared.help)
     for option in FAULT_OPTIONS.values():
-        step_fields[option.name] = (_OPTIONS[option.type], option.help)
+        step_fields[option.name] = (_OPTION_TYPES[option.type], option.help)
     declared_fields = {}
     for name, (annotation, text) in step_fields.items():
         declared_fields[name] = (annotation | None, Field(default=None, description=text))

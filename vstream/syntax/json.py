@@ -31,7 +31,7 @@ _BEGINNING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-f
 _STRING: Final = re.compile(_BEGINNING.pattern + '"')
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*+)((?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)")
 _WORD: Final = re.compile(r"true|false|null")
-_WORDS: Final[dict[str, Json]] = {"true": True, "false": False, "null": None}
+_LITERALS: Final[dict[str, Json]] = {"true": True, "false": False, "null": None}
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_NUMBER_LENGTH: Final = 40
 _SAFE_DIGITS: Final = 18
@@ -190,7 +190,7 @@ class _JsonReader:
         if match := _NUMBER.match(text, pos):
             return self._number(match), match.end()
         if match := _WORD.match(text, pos):
-            return _WORDS[match[0]], match.end()
+            return _LITERALS[match[0]], match.end()
         raise self._stop(pos, f"a value is expected, not {self._text_at(pos)}", _hint(text, pos))
 
     def _number(self, match: re.Match[str]) -> Json:

@@ -24,7 +24,7 @@ from vstream.topology.stream_config import UNTIL_KEY, source_name
 
 _TAKING = frozenset({"write", "origin"})
 """Roles of streams that clients publish to."""
-_LIMITS = "limits"
+_BY_LIMITS = "limits"
 _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "first_seq")
 _FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _BATCHES_SINCE = (2, 11)
@@ -135,7 +135,7 @@ def _cut_stream(
 def find_limits(config: Mapping[str, Any]) -> dict[str, int]:
     """The limits in *config* that are set (unset ones are 0 or -1), where it began and ended, and the duplicate window, 0 for none."""
     limits = {name: int(config[name]) for name in _LIMITED if int(config.get(name) or 0) > 0}
-    if config.get("retention", _LIMITS) != _LIMITS:
+    if config.get("retention", _BY_LIMITS) != _BY_LIMITS:
         limits["retention"] = 1
     ends = (config.get("metadata") or {}).items()
     limits |= {key: int(seq) for key, seq in ends if key.startswith(UNTIL_KEY) and str(seq).isdecimal()}
@@ -167,7 +167,7 @@ def choose_path(
 
     *has_leader* (there is a meta leader) matters only if *path* is None.
     """
-    is_kept = config.get("retention", _LIMITS) == _LIMITS
+    is_kept = config.get("retention", _BY_LIMITS) == _BY_LIMITS
     minor = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     problems: dict[str, str | None] = {CONSUMER: None, DIRECT: None}
     if not is_kept:

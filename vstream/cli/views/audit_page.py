@@ -33,7 +33,7 @@ _SECOND_NS = 1_000_000_000
 _LAST_TICK_SHARE = 0.96
 _MIN_WIDTH_PERCENT = 0.6
 """Minimum width of a mark, in percent: even one message in a billion is visible."""
-_KINDS = {"VA1": "rejected", "VA2": "indeterminate", "VA3": "moved", "VA4": "moved"}
+_CHART_KINDS = {"VA1": "rejected", "VA2": "indeterminate", "VA3": "moved", "VA4": "moved"}
 _LEGEND = (
     ("rejected", "missing or late"),
     ("indeterminate", "too many or changed"),
@@ -239,7 +239,7 @@ def _list_marks(findings: Sequence[MessageFinding], stream: str, low: int, high:
     for entry in sorted(findings, key=lambda item: item.severity is Severity.ERROR):
         if entry.stream != stream:
             continue
-        kind = "none" if entry.severity is Severity.NOTE else _KINDS.get(entry.code[:3], "moved")
+        kind = "none" if entry.severity is Severity.NOTE else _CHART_KINDS.get(entry.code[:3], "moved")
         for part in entry.ranges:
             width = max(100 * (part.last - part.first + 1) / length, _MIN_WIDTH_PERCENT)
             left = min(100 * (part.first - low) / length, 100 - width)

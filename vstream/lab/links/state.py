@@ -63,8 +63,8 @@ class LinkState:
 
     def layer_over(self, below: LinkState) -> LinkState:
         """These values, and those of *below* where this layer has none."""
-        values = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
-        return LinkState(**{**{name: getattr(below, name) for name in _FIELDS}, **values})
+        values = {name: value for name in _LINK_FIELDS if (value := getattr(self, name)) is not None}
+        return LinkState(**{**{name: getattr(below, name) for name in _LINK_FIELDS}, **values})
 
     @property
     def is_ideal(self) -> bool:
@@ -72,7 +72,7 @@ class LinkState:
         return not (self.cut or self.delay or self.jitter or self.rate or self.loss)
 
 
-_FIELDS = tuple(entry.name for entry in fields(LinkState))
+_LINK_FIELDS = tuple(entry.name for entry in fields(LinkState))
 IDEAL = LinkState()
 
 
@@ -197,7 +197,7 @@ def replace_file(path: Path, text: str) -> None:
 def encode_states(states: Mapping[Pair, LinkState]) -> Iterator[Mapping[str, Any]]:
     """*states* as plain JSON data, which `decode_states` reads."""
     for (sender, receiver), state in states.items():
-        values = {name: value for name in _FIELDS if (value := getattr(state, name)) is not None}
+        values = {name: value for name in _LINK_FIELDS if (value := getattr(state, name)) is not None}
         if state.cut is not None:
             values["cut"] = state.cut.value
         yield {"from": sender, "to": receiver, **values}

@@ -29,7 +29,7 @@ from vstream.subjects.algebra import SubjectTrie, is_subset
 from vstream.subjects.resolve import MappingTable, compile_mappings
 from vstream.syntax.natsconf.nodes import ConfMap
 
-_KINDS: Final = ("stream", "service")
+_EXPORT_KINDS: Final = ("stream", "service")
 
 
 class AccountExport(NamedTuple):
@@ -56,7 +56,7 @@ def exports_of(account: AccountConf) -> tuple[AccountExport, ...]:
     """What *account* exports."""
     exports = []
     for conf in maps_in(account.conf, "exports"):
-        for kind in _KINDS:
+        for kind in _EXPORT_KINDS:
             subject = option(conf, kind)
             if subject is not None and subject.text is not None:
                 named = entry(conf, "accounts")
@@ -69,7 +69,7 @@ def imports_of(account: AccountConf) -> tuple[AccountImport, ...]:
     """What *account* imports."""
     imports = []
     for conf in maps_in(account.conf, "imports"):
-        for kind in _KINDS:
+        for kind in _EXPORT_KINDS:
             source = table(conf, kind)
             name, subject = option(source, "account"), option(source, "subject")
             if name is not None and subject is not None and subject.text is not None:
@@ -179,7 +179,7 @@ def read_claims_flow(accounts: tuple[ClaimsAccount, ...]) -> AccountFlow:
     exports = []
     for account in accounts:
         for export in account.exports:
-            if export.kind in _KINDS:
+            if export.kind in _EXPORT_KINDS:
                 kind = ImportKind(export.kind)
                 exports.append(
                     ExportedSubject(kind=kind, account=account.name, subject=export.subject, span=export.span)
@@ -191,7 +191,7 @@ def read_claims_flow(accounts: tuple[ClaimsAccount, ...]) -> AccountFlow:
             exporter = names.get(account_import.exporter_key)
             link = (
                 _read_claimed_link(account.name, exporter, account_import)
-                if exporter and account_import.kind in _KINDS
+                if exporter and account_import.kind in _EXPORT_KINDS
                 else None
             )
             near = [exports[number] for number in subjects.overlapping(link.exported)] if link is not None else []

@@ -32,7 +32,7 @@ from vstream.subjects.transform import effective_source
 
 Place = tuple[ServerConf, Listener]
 
-_KINDS: Final = {
+_PORT_KINDS: Final = {
     "client": "of clients",
     "http": "of the monitoring",
     "https": "of the monitoring",
@@ -95,7 +95,7 @@ def _check_nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Itera
             (port,) = unknown
             yield Violation(
                 at=local[port].span,
-                message=f"no server of the files listens for {_KINDS[kind].removeprefix('of ')} on port {port}",
+                message=f"no server of the files listens for {_PORT_KINDS[kind].removeprefix('of ')} on port {port}",
                 hint=f"did you mean {', '.join(f'{peer}' for peer in sorted(filter(None, unlinked))[:_MAX_NAMED])}?",
                 severity=Severity.WARNING,
             )
@@ -197,8 +197,8 @@ def _check_wrong_kind(
     right = [listener.port for listener in server.listeners if listener.block in kinds and listener.port]
     yield Violation(
         at=url.span,
-        message=f"{name} leads to the port {_KINDS[listener.block]} of `{server.file}`: it never connects",
-        hint=f"write port {right[0]}" if right else f"give that server a port {_KINDS[min(kinds)]}",
+        message=f"{name} leads to the port {_PORT_KINDS[listener.block]} of `{server.file}`: it never connects",
+        hint=f"write port {right[0]}" if right else f"give that server a port {_PORT_KINDS[min(kinds)]}",
         related=(Related(span=listener.span, message="what listens there"),),
     )
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 FIRST: Final[ServerVersion] = (0, 0)
 _TABLES: Final = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
-_WORDS: Final[dict[str, OptionKind]] = {name: tuple(words.split()) for name, words in _TABLES["words"].items()}
-_KINDS: Final = {**{kind.name.lower(): kind for kind in ValueKind}, **FORMS, **_WORDS}
+_WORD_KINDS: Final[dict[str, OptionKind]] = {name: tuple(words.split()) for name, words in _TABLES["words"].items()}
+_OPTION_KINDS: Final = {**{kind.name.lower(): kind for kind in ValueKind}, **FORMS, **_WORD_KINDS}
 NAMES: Final = [names.split() for names in _TABLES["names"]]
 """The names of one option, in every block that knows them."""
 
@@ -50,12 +50,12 @@ class Block:
 
 
 def _read_block(table: dict[str, Any]) -> Block:
-    kinds = _invert({kind: names for kind, names in table.items() if kind in _KINDS})
+    kinds = _invert({kind: names for kind, names in table.items() if kind in _OPTION_KINDS})
     since = _invert(table.get("since", {}))
     return Block(
         title=table["title"],
         options=frozenset((*table.get("any", "").split(), *kinds)),
-        kinds={option: _KINDS[kind] for option, kind in kinds.items()},
+        kinds={option: _OPTION_KINDS[kind] for option, kind in kinds.items()},
         since={option: _read_version(version) for option, version in since.items()},
         inner=_invert(table.get("inner", {})),
         items=table.get("items"),
