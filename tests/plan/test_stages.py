@@ -14,7 +14,7 @@ from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
-from vstream.errors import StalePlanError
+from vstream.errors import StalePlanError, VstreamError
 from vstream.plan.plan import GateKind, Plan
 from vstream.plan.saved import require_same, to_dict
 from vstream.plan.stages import list_stages, stage_as_dict
@@ -147,9 +147,38 @@ async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> 
         *(f"gate settled foo-write-{region}" for region in sorted(ALL)),
         "refresh foo-read-central foo-read-east foo-read-west",
         *(f"gate scaled foo-write-{region}" for region in sorted(ALL)),
+        *(f"update foo-write-{region}" for region in sorted(ALL)),  # which forgets that this was to be done
     ]
     # Only where one replica was all that there was.
     assert all(gate.kind is not GateKind.SCALED for gate in plan_change(servers, render_scaled(1)).gates)
+
+
+async def test_new_replicas_are_compared_whatever_else_changes_and_by_the_next_run_if_that_failed() -> None:
+    """A read stream that is scaled up drops a source at the same time, which is done late."""
+
+    def render_read(names: list[str], replicas: int, **stream: str) -> Bundle:
+        foo = {"subjects": ["foo.>"], "regions": names, "read": {"replicas": replicas}, **stream}
+        return render_streams({"foo": foo}, regions={region: {"servers": 3} for region in ALL})
+
+    servers = await servers_with(render_read(ALL, 1))
+    desired = render_read(TWO, 3)
+    lacking = VstreamError("the replica on `west-2` lacks messages")
+    servers.failures["gate scaled foo-read-west"] = [lacking]
+    assert (await run(servers, desired)).failure is lacking
+    order = [servers.calls.index(f"{call} foo-read-west") for call in ("update", "gate scaled")]
+    assert order == sorted(order)
+    assert not any(call.startswith("delete") for call in servers.calls)
+    noted = servers.streams_by_name["foo-read-west"].config.metadata
+    assert "vstream.scaled" in noted
+    # What changes besides does not make it forget that, and only what holds is not asked again.
+    servers.failures["gate scaled foo-read-west"] = [lacking]
+    desired = render_read(TWO, 3, description="new")
+    assert (await run(servers, desired)).failure is lacking
+    servers.calls.clear()
+    assert (await run(servers, desired)).is_complete
+    assert "gate scaled foo-read-west" in servers.calls
+    assert not any("vstream.scaled" in stream.config.metadata for stream in servers.streams_by_name.values())
+    assert not plan_change(servers, desired).has_work
 
 
 async def test_servers_record_what_moves_to_them_before_it_has_left_the_others() -> None:

@@ -210,7 +210,7 @@ class FakeServers:
 
     async def find_missing(self, gate: Gate) -> str | None:
         """Gauges: a gate holds unless `shut` has something left to say of it."""
-        self.calls.append(f"gate {gate.kind.value} {gate.stream}")
+        self._answer(f"gate {gate.kind.value} {gate.stream}")
         answers = self.gate_timeouts.get(f"{gate.kind.value} {gate.stream}")
         return answers.pop(0) if answers else None
 

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from vstream.apply.port import LEFT_TO_OTHERS, Administration, GateChecker, ReaderAdmin, StreamAdmin
@@ -32,6 +33,7 @@ from vstream.plan.plan import (
     UpdateConsumer,
     is_move,
     is_pause,
+    is_scaled_up,
 )
 from vstream.plan.stages import PlanStage, Stage, list_stages
 from vstream.plan.transitions import start_sequence
@@ -39,9 +41,11 @@ from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.stream_config import (
     MOVED_KEY,
+    SCALED_KEY,
     UNTIL_KEY,
     StreamConfig,
     with_noted_move,
+    with_noted_scaling,
     with_recorded_positions,
     with_start_sequences,
     with_unmeasured_ends,
@@ -235,7 +239,18 @@ class _PlanRun:
             await self._load_mappings()
         if stage.servers:
             await self._retire(stage.servers)
+        if stage.stage is Stage.COMPARED_REPLICAS:
+            await self._forget_scaling([gate.stream for gate in stage.gates])
         await self._make_changes(stage.changes)
+
+    async def _forget_scaling(self, names: Sequence[str]) -> None:
+        """Remove the note of what was scaled up and has been compared: no later run needs to."""
+        try:
+            for name in names:
+                current = await _retry(partial(self.administration.streams.read, name))
+                await _retry(partial(self.administration.streams.update, with_noted_scaling(current, None)))
+        except VstreamError as failure:
+            self.outcome.failure = failure
 
     async def _resume_streams(self, stage: PlanStage) -> None:
         """Let streams take publishes again, whatever has failed since they were paused: nobody else does it."""
@@ -400,6 +415,10 @@ class _PlanRun:
     async def _make_change(self, change: Change) -> None:
         try:
             config = await _retry(lambda: self._complete_config(change))
+            if is_scaled_up(change) and isinstance(
+                config, StreamConfig
+            ):  # and compared by the next run, whatever ends this one
+                config = with_noted_scaling(config, str(int(time.time())))
         except VstreamError as failure:
             self.outcome.skipped.append(change)
             self.outcome.failure = self.outcome.failure or failure
@@ -465,7 +484,7 @@ def _with_changed_fields(change: Update, current: StreamConfig) -> StreamConfig:
     names = {field.field.partition(".")[0] for field in change.fields}
     values = {name: change.config.fields.get(name) for name in names - {"metadata"}}
     if "metadata" in names:
-        noted = {key: value for key, value in current.metadata.items() if key.startswith(MOVED_KEY)}
+        noted = {key: value for key, value in current.metadata.items() if key.startswith((MOVED_KEY, SCALED_KEY))}
         values["metadata"] = {**change.config.metadata, **noted}
     return current.with_fields(**values)
 

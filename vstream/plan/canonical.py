@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vstream.syntax.document import Json
-from vstream.topology.stream_config import MOVED_KEY
+from vstream.topology.stream_config import MOVED_KEY, SCALED_KEY
 
 _TWO_MINUTES_NS = 120 * 10**9
 
@@ -58,8 +58,8 @@ DEFAULTS: Mapping[str, Json] = {
 
 _IDENTITY_FIELDS = ("name", "subjects", "sources", "mirror", "metadata")
 """Fields that say what a stream is called and takes: they differ from stream to stream."""
-_NOTED = ("_nats.", MOVED_KEY)
-"""What metadata begins with that no topology says: that of servers themselves, and when a stream moved."""
+_NOTED = ("_nats.", MOVED_KEY, SCALED_KEY)
+"""What metadata begins with that no topology says: that of servers themselves, and when a stream moved or was scaled up."""
 _MAX_KNOWN = 32
 _UNLIMITED_IF_ZERO = frozenset({"max_bytes", "max_consumers", "max_msg_size", "max_msgs", "max_msgs_per_subject"})
 

@@ -43,10 +43,12 @@ from vstream.topology.stream_config import (
     FORMER_PREFIX,
     RESTORE_KEY,
     ROLE_KEY,
+    SCALED_KEY,
     ObservedStream,
     StreamConfig,
     list_unmeasured_ends,
     source_name,
+    with_noted_scaling,
 )
 from vstream.topology.units import parse_version
 
@@ -182,8 +184,11 @@ def _update(
         return
     desired = start_sequence.preserve_start_sequences(stream.config, _make_canonical_config(observed, context))
     left_open = list_unmeasured_ends(observed.config)
+    config = StreamConfig(name=desired.name, fields={**_unknown_fields(desired, observed.config), **desired.fields})
+    if scaled_at := observed.config.metadata_value(SCALED_KEY):
+        config = with_noted_scaling(config, scaled_at)
     update = Update(
-        config=StreamConfig(name=desired.name, fields={**_unknown_fields(desired, observed.config), **desired.fields}),
+        config=config,
         region=stream.region,
         role=stream.role,
         fields=tuple(fields),

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from vstream.plan.context import DiffContext
-from vstream.plan.plan import Change, Delete, Gate, GateKind, Handover, Update, is_move
+from vstream.plan.plan import Change, Delete, Gate, GateKind, Handover, Update, is_move, is_scaled_up
 from vstream.plan.stages import Stage, stage_after, stage_of
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.topology.model import Role
-from vstream.topology.stream_config import FORMER_PREFIX, MOVED_KEY, ObservedStream, parse_source
+from vstream.topology.stream_config import FORMER_PREFIX, MOVED_KEY, SCALED_KEY, ObservedStream, parse_source
 
 _SOURCED = frozenset({Role.WRITE, Role.ORIGIN, Role.ORDER})
 _ALIVE = timedelta(seconds=3)
@@ -107,20 +107,12 @@ def _list_recorded_gates(changes: Sequence[Change], arrived: Sequence[Gate]) -> 
 
 def _list_scaled_gates(changes: Sequence[Change]) -> Iterator[Gate]:
     """The server of a stream with one replica may give new ones a message before the snapshot of what is before it."""
-    scaled: dict[str, None] = {}
-    for change in changes:
-        if not isinstance(change, Update) or stage_of(change) >= Stage.RECORDED_MOVES:
-            continue
-        had_one = any(field.field == "num_replicas" and field.before in (1, None) for field in change.fields)
-        # Who was killed while it was paused may have scaled it.
-        is_resumed = change.handover is Handover.RESUME and change.config.fields.get("num_replicas") != 1
-        if had_one or is_resumed:
-            scaled[change.config.name] = None
+    scaled = dict.fromkeys(change.config.name for change in changes if is_scaled_up(change))
     yield from (Gate(kind=GateKind.SCALED, stream=name) for name in scaled)
 
 
 def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """What an earlier run has moved or scaled, and ended before it refreshed the readers, or before servers had recorded it."""
+    """What an earlier run has moved or scaled, and ended before it refreshed the readers, or servers had recorded it, or it was compared."""
     resumed = [change for change in changes if isinstance(change, Update) and change.handover is Handover.RESUME]
     changed = {change.config.name for change in changes if change not in resumed}
     for rendered in context.desired_streams:
@@ -129,6 +121,8 @@ def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> I
             continue
         if _has_just_moved(observed, context):
             yield Gate(kind=GateKind.RECORDED, stream=name)
+        if observed.config.metadata_value(SCALED_KEY) and rendered.config.fields.get("num_replicas") != 1:
+            yield Gate(kind=GateKind.SCALED, stream=name)
         if rendered.role not in _SOURCED or name in changed:
             continue
         if readers := _readers_of(name, context, None if _is_moving(observed) else observed):

@@ -480,6 +480,13 @@ def is_move(change: Change) -> bool:
     return isinstance(change, Update) and any(field.field == "placement" for field in change.fields)
 
 
+def is_scaled_up(change: Change) -> bool:
+    """Whether a stream gets more replicas than its only one."""
+    if not isinstance(change, Update):
+        return False
+    return any(field.field == "num_replicas" and field.before in {1, None} for field in change.fields)
+
+
 def is_pause(change: Change) -> bool:
     """Whether a stream takes no publishes from then on, until it is resumed."""
     return isinstance(change, Update) and change.handover is Handover.PAUSE

@@ -66,7 +66,7 @@ class Stage(IntEnum):
     """Readers of a stream that moved or was scaled source again at once; by themselves it takes 10 s or more."""
     READ_STREAMS = 8, "read streams"
     RECORDED_MOVES = 9, "record moves"
-    """What has moved is recorded by its servers, and all there; so is what was scaled up from one replica, in each of them."""
+    """What has moved is recorded by its servers, and all there."""
     STOPPED_COPIES = 10, "stop readers"
     """A read stream that was seeded from another stops mirroring it; a source that changes is removed."""
     SOURCED_COPIES = 11, "resume readers"
@@ -89,12 +89,14 @@ class Stage(IntEnum):
     """Write streams of a layout that the topology has left, once its read streams have everything of them."""
     DROPPED_SOURCES = 21, "remove sources"
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 22, "delete read streams"
-    DELETED_ORDER_STREAMS = 23, "delete order streams"
-    DELETED_WRITE_STREAMS = 24, "delete write streams"
-    FORMER_ACCOUNTS = 25, "delete former accounts"
+    COMPARED_REPLICAS = 22, "compare replicas"
+    """What was scaled up from one replica is all there in each of them."""
+    DELETED_READ_STREAMS = 23, "delete read streams"
+    DELETED_ORDER_STREAMS = 24, "delete order streams"
+    DELETED_WRITE_STREAMS = 25, "delete write streams"
+    FORMER_ACCOUNTS = 26, "delete former accounts"
     """What servers unload of a layout that the topology has moved away from: until then its streams hand on what they have."""
-    RETIRED_SERVERS = 26, "remove servers"
+    RETIRED_SERVERS = 27, "remove servers"
 
 
 _BEFORE: Mapping[GateKind, Stage] = {
@@ -104,7 +106,7 @@ _BEFORE: Mapping[GateKind, Stage] = {
     GateKind.SETTLED: Stage.REFRESHED_READERS,
     GateKind.ARRIVED: Stage.DELETED_READ_STREAMS,
     GateKind.RECORDED: Stage.RECORDED_MOVES,
-    GateKind.SCALED: Stage.RECORDED_MOVES,
+    GateKind.SCALED: Stage.COMPARED_REPLICAS,
     GateKind.COPIED: Stage.STOPPED_COPIES,
     GateKind.AT_REST: Stage.SOURCED_COPIES,
     GateKind.FED: Stage.MAPPINGS,
@@ -238,7 +240,6 @@ def list_stages(plan: Plan) -> Iterator[PlanStage]:
     gates: defaultdict[Stage, list[Gate]] = defaultdict(list)
     for gate in (*plan.gates, *plan.resumed):
         gates[stage_after(gate)].append(gate)
-    recorded = tuple(gate for gate in gates[Stage.RECORDED_MOVES] if gate.kind is GateKind.RECORDED)
     for stage in Stage:
         is_refreshing = stage is Stage.REFRESHED_READERS
         plan_stage = PlanStage(
@@ -247,9 +248,9 @@ def list_stages(plan: Plan) -> Iterator[PlanStage]:
             changes=tuple(changes[stage]),
             rules=plan.rules if stage is loading else (),
             readers=plan.readers_to_refresh if is_refreshing else (),
-            gates_meanwhile=recorded if is_refreshing else (),
+            gates_meanwhile=tuple(gates[Stage.RECORDED_MOVES]) if is_refreshing else (),
             servers=plan.leaving if stage is Stage.RETIRED_SERVERS else (),
-            waits_for_mappings=must_load and stage > Stage.MAPPINGS,
+            waits_for_mappings=must_load and stage > Stage.MAPPINGS and stage is not Stage.COMPARED_REPLICAS,
         )
         if plan_stage.changes or plan_stage.rules or plan_stage.gates or plan_stage.servers:
             # Once the first stage that waits for them has begun, they are loaded.

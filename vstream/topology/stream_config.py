@@ -39,6 +39,8 @@ MOVED_KEY = "vstream.moved"
 """Metadata of a stream that was told to move: when, in seconds since 1970. Nothing else depends on it."""
 HELD_KEY = f"{MOVED_KEY}.held"
 """Beside it: some messages that it held then, as `sequence@time`, separated by spaces."""
+SCALED_KEY = "vstream.scaled"
+"""Metadata of a stream that was told to have more than its one replica, until these are known to hold what it held: when."""
 RESTORE_KEY = "vstream.restore"
 """Metadata of a stream that is being restored: the id of its backup."""
 
@@ -337,6 +339,12 @@ def with_noted_move(config: StreamConfig, at: int, held: Mapping[int, str]) -> S
     """*config* of a stream that is told to move at *at*, and holds the messages *held*: times by sequence."""
     noted = {HELD_KEY: " ".join(f"{seq}@{stored_at}" for seq, stored_at in held.items())} if held else {}
     return config.with_fields(metadata={**config.metadata, MOVED_KEY: str(at), **noted})
+
+
+def with_noted_scaling(config: StreamConfig, at: str | None) -> StreamConfig:
+    """*config* of a stream that is told at *at* to have more replicas; without that note, if None."""
+    metadata = {key: value for key, value in config.metadata.items() if key != SCALED_KEY}
+    return config.with_fields(metadata=metadata if at is None else {**metadata, SCALED_KEY: at})
 
 
 def read_held(config: StreamConfig) -> dict[int, str]:

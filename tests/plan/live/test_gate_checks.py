@@ -372,6 +372,13 @@ async def check_that_replicas_are_compared(connection: Connection, topology: Top
     lacks = rf"`{name}`: the replica on `west-\d` begins at 3, the leader on `west-\d` at 1: it lacks messages"
     with pytest.raises(VstreamError, match=lacks):
         await wait_for_gate(late, gate)
+
+    async def read_nothing(stream: str, created: str) -> Mapping[str, int]:
+        return dict.fromkeys(read[-1], 0)
+
+    empty = LiveGateChecker(connection, read_replicas=read_nothing)
+    for kind in (GateKind.SCALED, GateKind.HELD):
+        assert "hold nothing of" in (await empty.find_missing(Gate(kind=kind, stream=name)) or "")
     # What limits remove from the front meanwhile, they may have removed from a replica first.
     limited = LiveGateChecker(connection, read_replicas=read_late)
     assert await limited.find_missing(gate) is not None

@@ -12,29 +12,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import vstream
+from tests.support.command import Ran, vstream
 from tests.support.labs import pids
 from vstream.errors import VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.status import find_system_endpoint, list_addresses, list_endpoints
 from vstream.servers.leaders import find_meta_leader
 from vstream.topology.model import Endpoint
 from vstream.topology.server_address import ServerAddress
 
 pytestmark = pytest.mark.lab
 
-NAMES = ("foo", "bar", "baz", "qux")
-"""Some of them are not on the meta group's leader, which must go on."""
+NAMES = tuple(f"s{number}" for number in range(6))
+"""Some of their write streams are on other servers than others, and than their read streams."""
 HELD = 300
 _SMALLEST_PIPE = 4096
 
 
-def write_topology(file: Path, scaled: str | None = None) -> None:
+def write_topology(file: Path, *, write: str | None = None, read: str | None = None) -> None:
+    """One of the write streams, and one of the read streams, may have three replicas."""
+    counts = {name: (3 if name == write else 1, 3 if name == read else 1) for name in NAMES}
     streams = "".join(
-        f"  {name}: {{subjects: [{name}.>], replicas: {3 if name == scaled else 1}, write: {{max_age: unlimited}}}}\n"
-        for name in NAMES
+        f"  {name}: {{subjects: [{name}.>], write: {{max_age: unlimited, replicas: {of_write}}}, read: {{replicas: {of_read}}}}}\n"
+        for name, (of_write, of_read) in counts.items()
     )
     file.write_text(
         f'version: 1\nname: slow\nserver_version: "2.12"\nregions: {{west: {{servers: 3}}}}\nstreams:\n{streams}'
@@ -75,6 +77,21 @@ async def find_late(addresses: Sequence[ServerAddress], stream: str) -> list[str
     ]
 
 
+async def find_following(addresses: Sequence[ServerAddress], stream: str, leader: str) -> list[str]:
+    """The servers on which a replica of *stream* follows *leader*, which cannot be asked itself."""
+    following = []
+    for address in addresses:
+        answer = await monitoring.get_large(address.monitor_url, "/jsz?accounts=true&streams=true", 5)
+        replicas = [replica for account in answer["account_details"] for replica in account.get("stream_detail") or ()]
+        if any(replica["name"] == stream and replica["cluster"].get("leader") == leader for replica in replicas):
+            following.append(address.server.name)
+    return following
+
+
+def list_others(server: str) -> list[ServerAddress]:
+    return [address for address in list_addresses("slow") if address.server.name != server]
+
+
 class Publisher:
     """Publishes one message after the other, and keeps what was acknowledged; whoever is refused tries again."""
 
@@ -91,47 +108,97 @@ class Publisher:
             self.acknowledged += "seq" in answer
 
 
-@pytest.mark.parametrize("version", ["2.12.8"])
-async def test_new_replicas_get_what_was_there_before_although_clients_publish(
-    version: str, state: Path, tmp_path: Path
-) -> None:
-    """Its server cannot go on while the new ones begin: what came into the stream then would be all that these get."""
+async def apply(file: Path) -> Ran:
+    return await asyncio.to_thread(vstream, "apply", file, "--yes", "--allow-many")
+
+
+async def test_new_replicas_get_what_was_there_before_or_apply_fails(state: Path, tmp_path: Path) -> None:
+    """Their stream's server cannot go on while they begin: what comes into the stream then may be all that they get."""
     file = tmp_path / "slow.yaml"
     write_topology(file)
-    for arguments in (("lab", "up", file, "--server-version", version), ("apply", file, "--yes")):
-        ran = await asyncio.to_thread(vstream, *arguments)
-        assert ran.code == 0, ran.err
-    addresses, west = list_addresses("slow"), list_endpoints("slow")["west"]
-    meta_leader = await find_meta_leader(west.monitor)
+    ran = await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", "2.12.8")
+    assert ran.code == 0, ran.err
+    assert (await apply(file)).code == 0
+    west = list_endpoints("slow")["west"]
     async with connect(west, "west") as connection:
-        admin = JetStreamAdmin(connection)
-        leaders = {name: (await admin.info(f"{name}-write-west"))["cluster"]["leader"] for name in NAMES}
-        name = next(name for name in NAMES if leaders[name] != meta_leader)
-        stream, leader = f"{name}-write-west", leaders[name]
-    followers = [address for address in addresses if address.server.name != leader]
-    meta = next(address for address in followers if address.server.name == meta_leader)
-    slow = next(address for address in addresses if address.server.name == leader)
-    pid = pids("slow")[leader]
+        listed = (await connection.request_json("$JS.API.STREAM.LIST"))["streams"]
+    leaders = {info["config"]["name"]: info["cluster"]["leader"] for info in listed}
+    writes, reads = ({name: leaders[f"{name}-{role}-west"] for name in NAMES} for role in ("write", "read"))
+    compared = next(name for name in NAMES if writes[name] != reads[name])
+    paused = next(name for name in NAMES if name != compared and writes[name] != writes[compared])
+    async with asyncio.timeout(60), connect(find_system_endpoint("slow"), "slow") as system:
+        while await find_meta_leader(west.monitor) != writes[compared]:
+            with suppress(VstreamError):
+                await JetStreamAdmin(system).step_down_meta(writes[compared])
+            await asyncio.sleep(0.2)
+    going_on = next(address for address in list_addresses("slow") if address.server.name == writes[compared])
+    async with connect(Endpoint(urls=(f"nats://127.0.0.1:{going_on.client}",)), "west") as connection:
+        await check_that_clients_wait(connection, file, paused, writes[paused])
+        await check_that_apply_fails(connection, file, compared, reads[compared])
+    await asyncio.to_thread(vstream, "lab", "down", "slow", "--purge")
+
+
+@contextmanager
+def blocked_server(name: str) -> Iterator[None]:
+    server, pid = next(address for address in list_addresses("slow") if address.server.name == name), pids("slow")[name]
     assert pid is not None
-    assert slow.log_file is not None
-    async with connect(Endpoint(urls=(f"nats://127.0.0.1:{meta.client}",)), "west") as connection:
-        admin, publisher = JetStreamAdmin(connection), Publisher(connection, f"_vs.{name}.west.{name}.x")
-        while publisher.acknowledged < HELD:
+    assert server.log_file is not None
+    with blocked_log(Path(server.log_file), pid):
+        yield
+
+
+async def check_that_clients_wait(connection: Connection, file: Path, name: str, leader: str) -> None:
+    stream, admin = f"{name}-write-west", JetStreamAdmin(connection)
+    publisher = Publisher(connection, f"_vs.{name}.west.{name}.x")
+    while publisher.acknowledged < HELD:
+        await publisher.publish()
+    followers = list_others(leader)
+    write_topology(file, write=name)
+    async with asyncio.timeout(60):
+        applying = asyncio.create_task(apply(file))
+        while publisher.acknowledged == publisher.sent:
             await publisher.publish()
-        write_topology(file, name)
-        with blocked_log(Path(slow.log_file), pid):
-            applying = asyncio.create_task(asyncio.to_thread(vstream, "apply", file, "--yes"))
-            async with asyncio.timeout(60):
-                while len((await admin.info(stream))["cluster"].get("replicas") or ()) < 2:
-                    await publisher.publish()
+        with blocked_server(leader):
+            while len(await find_following(followers, stream, leader)) < len(followers):
+                await publisher.publish()
             for _ in range(20):
                 await publisher.publish()
-        applied = await applying
+    applied = await applying
+    assert applied.code == 0, applied.out + applied.err
+    assert (await admin.info(stream))["state"]["messages"] >= publisher.acknowledged
+    held = publisher.acknowledged
+    await publisher.publish()
+    assert publisher.acknowledged == held + 1
+    assert not await find_late(list_addresses("slow"), stream)
+
+
+async def check_that_apply_fails(connection: Connection, file: Path, name: str, leader: str) -> None:
+    """
+    Nobody keeps a source back: new replicas may begin with what comes from there, and every run says so.
+
+    Before the new group has a leader, a message that came would end the source until then.
+    """
+    stream, admin = f"{name}-read-west", JetStreamAdmin(connection)
+    publisher = Publisher(connection, f"_vs.{name}.west.{name}.x")
+    async with asyncio.timeout(60):
+        while (await admin.info(stream))["state"]["messages"] < HELD:
+            await publisher.publish()
+    followers = list_others(leader)
+    write_topology(file, read=name)
+    with blocked_server(leader):
+        applying = asyncio.create_task(apply(file))
+        async with asyncio.timeout(60):
+            while len(await find_following(followers, stream, leader)) < len(followers):
+                await asyncio.sleep(0.01)
+            while len(await find_late(followers, stream)) < len(followers):
+                await publisher.publish()
+    failed = await applying
+    for run in (failed, await apply(file)):
+        assert (run.code, f"`{stream}`: the replica on `" in run.err) == (3, True), run.out + run.err
+    # The leader still has everything, and gives it to new replicas.
+    for scaled in (None, name):
+        write_topology(file, read=scaled)
+        applied = await apply(file)
         assert applied.code == 0, applied.out + applied.err
-        assert publisher.acknowledged < publisher.sent
-        assert (await admin.info(stream))["state"]["messages"] >= publisher.acknowledged
-        held = publisher.acknowledged
-        await publisher.publish()
-        assert publisher.acknowledged == held + 1
-    assert not await find_late(addresses, stream)
-    await asyncio.to_thread(vstream, "lab", "down", "slow", "--purge")
+    assert not await find_late(list_addresses("slow"), stream)
+    assert "vstream.scaled" not in (await admin.info(stream))["config"]["metadata"]

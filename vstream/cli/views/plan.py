@@ -90,7 +90,7 @@ def summarize(plan: Plan) -> str:
             return "No changes: what answered is as the topology says."
         return _NOTHING
     if plan.is_empty and not plan.readers_to_refresh:
-        return f"{_NOTHING} `apply` waits until servers have recorded what has just moved."
+        return f"{_NOTHING} `apply` waits until servers have recorded what has just moved, and compares what was scaled up."
     counts = Counter(change.verb for change in plan.changes)
     parts = [f"{counts[verb]} to {verb}" for verb in _SIGNS]
     if plan.blocked:

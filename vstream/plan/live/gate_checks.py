@@ -169,7 +169,7 @@ class LiveGateChecker:
         empty = [server for server in followers if firsts.get(server) == 0]
         unknown = [server for server in followers if server not in firsts]
         if empty:
-            return f"{', '.join(empty)} {'holds' if len(empty) == 1 else 'hold'} nothing of `{name}` yet"
+            return _describe_empty(empty, name)
         if unknown and time.monotonic() < since + _LATE_SECONDS:
             return f"whether {', '.join(unknown)} holds anything of `{name}` is not known"
         return None
@@ -198,7 +198,8 @@ class LiveGateChecker:
             return None
         info = await self._admin.info(name, timeout=TIMEOUT)
         since, firsts = self._replicas.setdefault(name, (time.monotonic(), {}))
-        for server, first in (await self._read_replicas(info["config"]["name"], info["created"])).items():
+        read = await self._read_replicas(info["config"]["name"], info["created"])
+        for server, first in read.items():
             if first:
                 firsts[server] = min(first, firsts.get(server, first))
         # The leader is asked afterwards: what limits remove from each replica, they have removed from it, too, by then.
@@ -208,6 +209,8 @@ class LiveGateChecker:
         unknown = [server for server in followers if server not in firsts]
         if not stream.messages or not (late or unknown):
             return None
+        if empty := [server for server in followers if read.get(server) == 0]:
+            return _describe_empty(empty, name)
         if time.monotonic() < since + _LATE_SECONDS:
             return f"where `{name}` begins on {', '.join(late or unknown)} is not known yet, or not as on {leader}"
         for server in late:
@@ -359,6 +362,10 @@ class LiveGateChecker:
         if position.seq < origin.last_seq:
             return f"`{reader.name}` is at {position.seq:,} of {origin.last_seq:,} in `{origin.name}`"
         return None
+
+
+def _describe_empty(servers: Sequence[str], stream: str) -> str:
+    return f"{', '.join(servers)} {'holds' if len(servers) == 1 else 'hold'} nothing of `{stream}` yet"
 
 
 def _may_be_removed(stream: LiveStream, seq: int, stored_at: str) -> bool:
