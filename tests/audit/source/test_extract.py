@@ -83,13 +83,13 @@ def rows(
 ) -> list[dict[str, Any]]:
     stream_cut = cut_of(server, stream, path)
     access = {"": Access(servers=(server.url,), timeout=30)}
-    jobs = split_tasks([stream_cut], access, rows=max(1, stream_cut.messages // pieces), subjects=subjects)
-    return [row for job in jobs for row in rows_of(job)]
+    tasks = split_tasks([stream_cut], access, rows=max(1, stream_cut.messages // pieces), subjects=subjects)
+    return [row for task in tasks for row in rows_of(task)]
 
 
-def rows_of(job: ReadTask) -> list[dict[str, Any]]:
+def rows_of(task: ReadTask) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = []
-    for batch in read_range(job, SCHEMA):
+    for batch in read_range(task, SCHEMA):
         result += batch.to_pylist()
     return result
 
@@ -187,9 +187,9 @@ def test_empty_and_emptied_streams_have_no_rows(server: JetStreamServer, path: s
     server.api("STREAM.PURGE.bar")
     assert rows(server, "bar", path) == []
     # What was there when the cut was made, and is not any more.
-    jobs = split_tasks([before], {"": Access(servers=(server.url,), timeout=30)}, rows=2)
-    assert len(jobs) == 3
-    assert [rows_of(job) for job in jobs] == [[]] * len(jobs)
+    tasks = split_tasks([before], {"": Access(servers=(server.url,), timeout=30)}, rows=2)
+    assert len(tasks) == 3
+    assert [rows_of(task) for task in tasks] == [[]] * len(tasks)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -197,8 +197,8 @@ def test_nothing_behind_the_cut_is_read(server: JetStreamServer, path: str) -> N
     fill(server, "foo", some(50))
     before = cut_of(server, "foo", path)
     fill(server, "foo", some(500, seed=1))
-    jobs = split_tasks([before], {"": Access(servers=(server.url,))}, rows=20)
-    assert [row["seq"] for job in jobs for row in rows_of(job)] == list(range(1, 51))
+    tasks = split_tasks([before], {"": Access(servers=(server.url,))}, rows=20)
+    assert [row["seq"] for task in tasks for row in rows_of(task)] == list(range(1, 51))
 
 
 def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_servers_are_not_asked_for_what_is_behind_a_range(server: JetStreamServe
     much: list[int] = []
     with relay(server.port, much.append) as port:
         access = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
-        jobs = split_tasks([cut_of(server, "foo", path)], {"": access}, rows=1_000)
-        assert [row["seq"] for row in rows_of(jobs[3])] == list(range(3_001, 4_001))
+        tasks = split_tasks([cut_of(server, "foo", path)], {"": access}, rows=1_000)
+        assert [row["seq"] for row in rows_of(tasks[3])] == list(range(3_001, 4_001))
     assert not much, "more than a MiB for a thousand messages of 200 bytes"
 
 
@@ -228,8 +228,8 @@ def test_a_connection_that_never_lasts_leads_on(server: JetStreamServer, path: s
 
     with relay(server.port, cut_it) as port:
         access = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
-        job = split_tasks([cut_of(server, "foo", path)], {"": access}, rows=10**6)[0]
-        assert [row["seq"] for row in rows_of(job)] == list(range(1, 12_001))
+        task = split_tasks([cut_of(server, "foo", path)], {"": access}, rows=10**6)[0]
+        assert [row["seq"] for row in rows_of(task)] == list(range(1, 12_001))
 
 
 def test_a_message_that_is_lost_in_an_answer_of_direct_get_is_read_again(server: JetStreamServer) -> None:
@@ -242,7 +242,7 @@ def test_a_message_that_is_lost_in_an_answer_of_direct_get_is_read_again(server:
         access = {"": Access(servers=(f"nats://127.0.0.1:{proxy.lead_to(server.port)}",), timeout=1)}
         for ordinal in range(1, 7):
             session = proxy.start_session(Change(kind="DIRECT.GET", ordinal=ordinal, damage="silent", seed=ordinal))
-            result = [row for job in split_tasks([stream_cut], access, rows=2) for row in rows_of(job)]
+            result = [row for task in split_tasks([stream_cut], access, rows=2) for row in rows_of(task)]
             assert session.changed
             assert [row["seq"] for row in result] == [row["seq"] for row in expected]
 
@@ -266,8 +266,10 @@ def test_large_messages_are_read_and_handed_on_a_few_at_a_time(tmp_path: Path, p
     with JetStreamServer(tmp_path, more="max_payload: 8MB") as server:
         payload = random.Random(0).randbytes(4_000_000)
         fill(server, "foo", [("foo.x", payload, None)] * 30, storage="file")
-        job = split_tasks([cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6)[0]
-        batches = list(read_range(job, SCHEMA))
+        (task,) = split_tasks(
+            [cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6
+        )
+        batches = list(read_range(task, SCHEMA))
         assert [seq for batch in batches for seq in batch["seq"].to_pylist()] == list(range(1, 31))
         assert {stored_digest for batch in batches for stored_digest in batch["digest"].to_pylist()} == {
             to_signed_int64(digest(payload))
@@ -303,12 +305,12 @@ def test_whoever_reads_no_further_is_not_told_that_consumers_may_not_be_removed(
     """It came out of a generator that nobody holds any more, as a traceback."""
     with make_restricted_server(tmp_path, "$JS.API.CONSUMER.DELETE.>") as server:
         fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.PIECE_ROWS))
-        job = split_tasks([cut_of(server, "foo")], {"": Access(servers=(server.url,))}, rows=10**6)[0]
-        reading = read_range(job, SCHEMA)
+        task = split_tasks([cut_of(server, "foo")], {"": Access(servers=(server.url,))}, rows=10**6)[0]
+        reading = read_range(task, SCHEMA)
         assert next(reading).num_rows >= bypull.PIECE_ROWS
         reading.close()  # type: ignore[attr-defined]  # a generator
         with pytest.raises(NotPermittedError, match=r"CONSUMER\.DELETE"):
-            list(read_range(job, SCHEMA))
+            list(read_range(task, SCHEMA))
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -318,8 +320,10 @@ def test_a_server_that_dies_and_returns_costs_no_message_and_doubles_none(
 ) -> None:
     with JetStreamServer(tmp_path) as server:
         fill(server, "foo", [("foo.a", b"%d" % count + b"x" * 300, None) for count in range(40_000)], storage="file")
-        job = split_tasks([cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6)[0]
-        reading = read_range(job, SCHEMA)
+        (task,) = split_tasks(
+            [cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6
+        )
+        reading = read_range(task, SCHEMA)
         seqs = next(reading)["seq"].to_pylist()
         server.stop(number)
         # The reader may have all it needs without the server, so its start is waited for here.
@@ -360,15 +364,15 @@ def test_what_cannot_be_read_says_why(server: JetStreamServer) -> None:
     access = {"": Access(servers=(server.url,), timeout=2)}
     assert stream_cuts.take_cuts(make_refs("foo"), access, path=DIRECT)[0].error == "its allow_direct is off"
     assert stream_cuts.take_cuts(make_refs("missing"), access)[0].error == ABSENT
-    job = replace(split_tasks([cut_of(server, "foo")], access, rows=10)[0], path=DIRECT)
+    task = replace(split_tasks([cut_of(server, "foo")], access, rows=10)[0], path=DIRECT)
     with pytest.raises(NoRespondersError, match="no copy of stream `foo` answers Direct Get"):
-        rows_of(job)
+        rows_of(task)
     server.stop()
     gone = stream_cuts.take_cuts(make_refs("foo"), access)[0]
     assert gone.error is not None
     assert "no server can be reached" in gone.error
     with pytest.raises(NotReachableError, match="stream `foo` in region `` cannot be read beyond 0 up to 3"):
-        rows_of(job)
+        rows_of(task)
 
 
 def test_a_value_of_another_type_is_why_a_stream_cannot_be_read(server: JetStreamServer) -> None:

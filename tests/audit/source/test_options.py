@@ -29,7 +29,7 @@ GIVEN = {"servers": "nats://a:4222, b", "stream": "foo, bar"}
 def test_options_that_are_not_given_have_defaults() -> None:
     options = parse_options(GIVEN)
     assert options.access == Access(servers=("nats://a:4222", "b"))
-    assert [(stream_ref.stream, stream_ref.virtual, stream_ref.region) for stream_ref in options.stream_ref] == [
+    assert [(stream_ref.stream, stream_ref.virtual, stream_ref.region) for stream_ref in options.stream_refs] == [
         ("foo", "foo", ""),
         ("bar", "bar", ""),
     ]

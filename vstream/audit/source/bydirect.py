@@ -32,21 +32,21 @@ _MAX_PARALLEL_STREAMS = 16
 _END_STATUS = b"NATS/1.0 204"
 
 
-def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
+def read_parts(client: Client, task: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
     """Like `bypull.read_parts`. Each piece is a batch from one replica, or the part of it that arrived."""
-    stream = job.stream_ref.name
-    size = min(_BATCH_SIZES.stop, max(_BATCH_SIZES.start, _MAX_BATCH_BYTES // job.mean_size))
-    subject = {"next_by_subj": job.subjects[0]} if len(job.subjects) == 1 else {}
+    stream = task.stream_ref.name
+    size = min(_BATCH_SIZES.stop, max(_BATCH_SIZES.start, _MAX_BATCH_BYTES // task.mean_size))
+    subject = {"next_by_subj": task.subjects[0]} if len(task.subjects) == 1 else {}
     inbox, numbers = client.subscribe(several=True), itertools.count(1)
 
     def ask(**limits: int) -> DirectScanner:
         """Ask for the messages from *first* on."""
         answer = DirectScanner(like.empty_copy(), f"{inbox}.{next(numbers)}", stream)
-        _ask(client, job.access, answer, stream, {"seq": first, **limits, **subject})
+        _ask(client, task.access, answer, stream, {"seq": first, **limits, **subject})
         return answer
 
-    while first <= job.last:
-        answer = ask(batch=min(size, job.last - first + 1), max_bytes=_MAX_BATCH_BYTES)
+    while first <= task.last:
+        answer = ask(batch=min(size, task.last - first + 1), max_bytes=_MAX_BATCH_BYTES)
         is_more, broken = False, None
         try:
             is_more = _receive_batch(client, answer, stream)

@@ -32,14 +32,14 @@ _DELETE_TIMEOUT = 2.0
 """Seconds to wait for the server's answer to the deletion of the consumer."""
 
 
-def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
+def read_parts(client: Client, task: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
     """
-    Read messages from *first* on, in pieces, up to one at or after the end of *job* or until none is left.
+    Read messages from *first* on, in pieces, up to one at or after the end of *task* or until none is left.
 
     The last piece may go beyond the end. The consumer is always removed at the end. If reading is
     interrupted, the messages received so far are yielded as a piece before RetryableError is raised.
     """
-    stream, name = job.stream_ref.name, CONSUMER_PREFIX + secrets.token_hex(6)
+    stream, name = task.stream_ref.name, CONSUMER_PREFIX + secrets.token_hex(6)
     config = {
         "name": name,
         "deliver_policy": "by_start_sequence",
@@ -49,11 +49,11 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
         "mem_storage": True,
         "num_replicas": 1,
         "inactive_threshold": _INACTIVE_NS,
-        **({"filter_subjects": list(job.subjects)} if job.subjects else {}),
+        **({"filter_subjects": list(task.subjects)} if task.subjects else {}),
     }
     pulled = PullScanner(like.empty_copy())
     created = api_request(
-        client, job.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config}
+        client, task.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config}
     )
     ignored: tuple[type[Exception], ...] = ()
     try:
@@ -61,7 +61,7 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
             # Servers may have a limit of their own for one request.
             with convert_malformed_errors(f"CONSUMER.CREATE.{stream}"):
                 most = int(created.get("config", {}).get("max_batch") or _MAX_REQUEST_MESSAGES)
-            yield from _pull(client, job, first, name, pulled, most=min(_MAX_REQUEST_MESSAGES, most))
+            yield from _pull(client, task, first, name, pulled, most=min(_MAX_REQUEST_MESSAGES, most))
     except RetryableError:
         # Otherwise a connection that never lasts for a whole piece would lead nowhere.
         if pulled.columns.count and pulled.is_gapless:
@@ -72,20 +72,20 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
         raise
     finally:
         with suppress(*ignored):
-            _delete_consumer(client, f"{job.access.api_prefix}.CONSUMER.DELETE.{stream}.{name}")
+            _delete_consumer(client, f"{task.access.api_prefix}.CONSUMER.DELETE.{stream}.{name}")
 
 
-def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScanner, *, most: int) -> Iterator[Block]:
+def _pull(client: Client, task: ReadTask, first: int, name: str, pulled: PullScanner, *, most: int) -> Iterator[Block]:
     inbox = client.subscribe()
     # One at a time of the largest: a server closes the connection of whoever leaves too much with it.
-    size = min(most, max(1, _MAX_REQUEST_BYTES // job.mean_size))
-    subject = f"{job.access.api_prefix}.CONSUMER.MSG.NEXT.{job.stream_ref.name}.{name}"
+    size = min(most, max(1, _MAX_REQUEST_BYTES // task.mean_size))
+    subject = f"{task.access.api_prefix}.CONSUMER.MSG.NEXT.{task.stream_ref.name}.{name}"
     last, asked, count = first - 1, 0, 0
     while True:
         # No more than may still be wanted, which is at most as many as sequences are left: what servers send behind
         # the end costs them and us the same.
-        while (coming := asked - pulled.count) < min(size, job.last - last):
-            batch = min(size, max(_MIN_REQUEST_MESSAGES, job.last - last - coming))
+        while (coming := asked - pulled.count) < min(size, task.last - last):
+            batch = min(size, max(_MIN_REQUEST_MESSAGES, task.last - last - coming))
             client.publish(subject, json.dumps({"batch": batch, "expires": _INACTIVE_NS}).encode(), reply=inbox)
             asked += batch
         data = client.receive(in_bulk=True)
@@ -99,7 +99,7 @@ def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScan
         if not pulled.columns.count:
             continue
         last = pulled.last_seq
-        is_end = last >= job.last or pulled.pending == 0
+        is_end = last >= task.last or pulled.pending == 0
         if is_end or pulled.columns.count >= PIECE_ROWS or count >= MAX_PIECE_BYTES:
             if not pulled.is_gapless:
                 raise RetryableError(f"{client.server} or a route to it has dropped messages")

@@ -87,8 +87,8 @@ class JetStreamReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges up to the cut. Raises VstreamError if a stream cannot be read."""
         options = self._options
-        access = {item.region: options.access for item in options.stream_ref}
-        whole = take_readable(options.stream_ref, options.access, options.read_by)
+        access = {item.region: options.access for item in options.stream_refs}
+        whole = take_readable(options.stream_refs, options.access, options.read_by)
         cuts = [_ask_for_part(item, options.access, self._bounds) for item in whole]
         result = split_tasks(cuts, access, rows=options.rows_per_task, subjects=self._bounds.subjects)
         return [ReadPartition(group) for group in group_tasks(result, rows=options.rows_per_task)]

@@ -48,8 +48,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             raise VstreamError(
                 "a streaming query has no since, until or end_seq", hint="use start, start_seq, and filters"
             )
-        self._streams = options.stream_ref
-        self._access = {item.region: options.access for item in options.stream_ref}
+        self._streams = options.stream_refs
+        self._access = {item.region: options.access for item in options.stream_refs}
         self._cuts: dict[str, StreamCut] = {}
         self._reached: Mapping[str, StreamOffset] = {}
         """The end of the newest batch."""
@@ -184,15 +184,15 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _take_cuts(self) -> None:
         """A new cut. Raises VstreamError for a stream that never answered or that was deleted."""
-        for take_cut in stream_cuts.take_cuts(self._streams, self._access, path=self._options.read_by):
-            key = _key(take_cut.stream_ref)
-            if not take_cut.error:
-                self._cuts[key] = take_cut
+        for cut in stream_cuts.take_cuts(self._streams, self._access, path=self._options.read_by):
+            key = _key(cut.stream_ref)
+            if not cut.error:
+                self._cuts[key] = cut
             elif key not in self._cuts:
-                raise VstreamError(f"stream `{take_cut.stream_ref.stream}` cannot be read: {take_cut.error}")
-            elif take_cut.error == ABSENT and self._options.fails_on_loss:
+                raise VstreamError(f"stream `{cut.stream_ref.stream}` cannot be read: {cut.error}")
+            elif cut.error == ABSENT and self._options.fails_on_loss:
                 raise _make_loss_error(
-                    take_cut.stream_ref, f"it was deleted; {self._cuts[key].last_seq} was its last sequence"
+                    cut.stream_ref, f"it was deleted; {self._cuts[key].last_seq} was its last sequence"
                 )
 
 

@@ -53,7 +53,7 @@ class Options:
     """What to read."""
 
     access: Access = field(repr=False)
-    stream_ref: tuple[StreamRef, ...]
+    stream_refs: tuple[StreamRef, ...]
     read_by: str | None
     """`consumer` or `direct`; None: the faster path that each stream allows."""
     subjects: tuple[str, ...]
@@ -97,7 +97,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
     starts = _parse_starts(values, streams)
     return Options(
         access=access,
-        stream_ref=tuple(StreamRef(stream=stream, region=region, virtual=stream, role="") for stream in streams),
+        stream_refs=tuple(StreamRef(stream=stream, region=region, virtual=stream, role="") for stream in streams),
         read_by=_parse_read_by(values),
         subjects=_split_words(values.get("subject", "")),
         columns=_split_words(values.get("columns", "")),
@@ -138,9 +138,9 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
                 hint=f"options: {', '.join(sorted(_OF_WRITING | ACCESS_FIELDS))}",
             )
     parsed = parse_options(values)
-    if len(parsed.stream_ref) != 1:
+    if len(parsed.stream_refs) != 1:
         raise VstreamError("rows can only be written to one stream", hint='.option("stream", "foo-write-west")')
-    return WriteOptions(access=parsed.access, stream_ref=parsed.stream_ref[0], subject=values.get("subject"))
+    return WriteOptions(access=parsed.access, stream_ref=parsed.stream_refs[0], subject=values.get("subject"))
 
 
 def is_catalog_table(options: Mapping[str, str]) -> bool:

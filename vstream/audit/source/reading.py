@@ -68,25 +68,25 @@ def read_ranges(tasks: Sequence[ReadTask], schema: pa.Schema) -> Iterator[pa.Rec
         yield from read_range(task, schema)
 
 
-def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_range(task: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """
-    Every stored message of *job* once, in the order of sequences, in batches of *schema*.
+    Every stored message of *task* once, in the order of sequences, in batches of *schema*.
 
     Raises NotReachableError if the end of the range cannot be reached, and other VstreamErrors
     if a retry would not help.
     """
     columns = MessageColumns.of(schema)
-    matches = subject_pattern(job.subjects)
-    path = job.path
-    position = job.first
+    matches = subject_pattern(task.subjects)
+    path = task.path
+    position = task.first
     attempts = 0
-    end = job.last + MAX_FURTHER_SEQUENCES if job.goes_on else job.last
+    end = task.last + MAX_FURTHER_SEQUENCES if task.goes_on else task.last
     while position <= end:
         # A copy that is asked for some subjects cannot show how far it is, so the second time it is asked for all.
-        asked = replace(job, last=end, subjects=() if attempts and path == DIRECT else job.subjects)
+        asked = replace(task, last=end, subjects=() if attempts and path == DIRECT else task.subjects)
         try:
             # Closed before the connection is, for it removes its consumer.
-            with connect(job.access) as client, closing(_PARTS[path](client, asked, position, columns)) as pieces:
+            with connect(task.access) as client, closing(_PARTS[path](client, asked, position, columns)) as pieces:
                 for piece in pieces:
                     position = piece["seq"][-1].as_py() + 1
                     attempts = 0
@@ -94,22 +94,22 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                     if matches is not None:
                         block = filter_subjects(block, matches)
                     if block.num_rows:
-                        yield make_batch(schema, block, [(job.stream_ref, block.num_rows)])
-            if position > job.last or is_complete(replace(asked, last=job.last), position):
+                        yield make_batch(schema, block, [(task.stream_ref, block.num_rows)])
+            if position > task.last or is_complete(replace(asked, last=task.last), position):
                 return
             problem: VstreamError = RetryableError("the copy that answered ends before its leader does")
         except VstreamError as error:
             # Direct Get may not be possible where it is the second choice.
-            if path == job.path and not _is_retryable(error):
+            if path == task.path and not _is_retryable(error):
                 raise
             problem = error
         attempts += 1
         # Where the disk of its servers is full, nobody can make a consumer of a stream, and Direct Get still answers.
-        path = DIRECT if attempts % 2 else job.path
+        path = DIRECT if attempts % 2 else task.path
         if attempts >= MAX_ATTEMPTS:
             raise NotReachableError(
-                f"stream `{job.stream_ref.stream}` in region `{job.stream_ref.region}` cannot be read beyond "
-                f"{position - 1} up to {job.last}: {problem.message}",
+                f"stream `{task.stream_ref.stream}` in region `{task.stream_ref.region}` cannot be read beyond "
+                f"{position - 1} up to {task.last}: {problem.message}",
                 hint=problem.hint,
             )
         back_off(attempts)
@@ -122,36 +122,38 @@ def _is_retryable(error: VstreamError) -> bool:
     return isinstance(error, NotReachableError) and not isinstance(error, NotPermittedError)
 
 
-def is_complete(job: ReadTask, position: int) -> bool:
-    """Whether the stream's leader has no further message from *position* to the end of *job*."""
-    with connect(job.access) as client:
+def is_complete(task: ReadTask, position: int) -> bool:
+    """Whether the stream's leader has no further message from *position* to the end of *task*."""
+    with connect(task.access) as client:
         try:
-            return all(_find_next_seq(client, job, position, subject) > job.last for subject in job.subjects or (">",))
+            return all(
+                _find_next_seq(client, task, position, subject) > task.last for subject in task.subjects or (">",)
+            )
         except NotPermittedError:
             raise
         except (ServerError, NoRespondersError, NotReachableError):
             # No meta leader, or no answer in time: STREAM.INFO is answered without a leader.
-            state = api_request(client, job.access, f"STREAM.INFO.{job.stream_ref.name}", {"deleted_details": True})[
+            state = api_request(client, task.access, f"STREAM.INFO.{task.stream_ref.name}", {"deleted_details": True})[
                 "state"
             ]
-    with convert_malformed_errors(f"STREAM.INFO.{job.stream_ref.name}"):
-        if int(state["first_seq"]) > job.last:
+    with convert_malformed_errors(f"STREAM.INFO.{task.stream_ref.name}"):
+        if int(state["first_seq"]) > task.last:
             return True
         gone = set(state.get("deleted") or ())
-        return all(seq in gone for seq in range(max(position, int(state["first_seq"])), job.last + 1))
+        return all(seq in gone for seq in range(max(position, int(state["first_seq"])), task.last + 1))
 
 
-def _find_next_seq(client: Client, job: ReadTask, position: int, subject: str) -> int:
-    """The sequence of the first message on *subject* from *position* on; a number after the end of *job* if none."""
+def _find_next_seq(client: Client, task: ReadTask, position: int, subject: str) -> int:
+    """The sequence of the first message on *subject* from *position* on; a number after the end of *task* if none."""
     try:
         answer = api_request(
-            client, job.access, f"STREAM.MSG.GET.{job.stream_ref.name}", {"seq": position, "next_by_subj": subject}
+            client, task.access, f"STREAM.MSG.GET.{task.stream_ref.name}", {"seq": position, "next_by_subj": subject}
         )
     except ServerError as error:
         if error.err_code == error_codes.MESSAGE_NOT_FOUND:
-            return job.last + 1
+            return task.last + 1
         raise
-    with convert_malformed_errors(f"STREAM.MSG.GET.{job.stream_ref.name}"):
+    with convert_malformed_errors(f"STREAM.MSG.GET.{task.stream_ref.name}"):
         return int(answer["message"]["seq"])
 
 
