@@ -63,10 +63,10 @@ def audit(
     some: Mapping[str, History],
     place: Path | None = None,
     *,
-    here: bool = False,
-    figures: int = 10**9,
+    on_driver: bool = False,
+    max_shown: int = 10**9,
 ) -> tuple[Report, TableStore]:
-    """In Spark's memory, as small tables are audited (*here*), or as large ones are: with files at *place*."""
+    """In Spark's memory, as small tables are audited (*on_driver*), or as large ones are: with files at *place*."""
     shelf = TableStore(spark, None if place is None else place.as_uri())
     messages, streams = tables(spark, some)
     if place is not None:
@@ -80,8 +80,8 @@ def audit(
         store=shelf,
         context=context,
         bucket=BUCKET,
-        here_up_to=10**9 if here else 0,
-        figures=figures,
+        max_on_driver=10**9 if on_driver else 0,
+        max_shown=max_shown,
     )
     return pipeline.run(messages.persist(), streams.persist()), shelf
 
@@ -270,14 +270,14 @@ def test_of_many_streams_none_that_came_early_or_crossed_is_passed_over(audited_
 
 def test_histories_on_the_driver_are_judged_as_the_reference_judges_them(spark: SparkSession) -> None:
     drawn = histories(range(HISTORIES, 2 * HISTORIES))
-    compare(*audit(spark, drawn, here=True), drawn)
+    compare(*audit(spark, drawn, on_driver=True), drawn)
 
 
 def test_of_many_streams_those_that_do_not_pass_have_figures_and_all_are_judged(spark: SparkSession) -> None:
     # One of them has a clock that is wrong.
     drawn = histories([*range(20), 42]) | histories(range(100, 104), wild=False)
-    whole, _ = audit(spark, drawn, here=True)
-    short, shelf = audit(spark, drawn, here=True, figures=5)
+    whole, _ = audit(spark, drawn, on_driver=True)
+    short, shelf = audit(spark, drawn, on_driver=True, max_shown=5)
     assert (short.findings, short.streams) == (whole.findings, whole.streams)
     shown = short.with_figures
     assert len(shown) == 5

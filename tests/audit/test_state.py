@@ -244,7 +244,7 @@ def audit_moments(
         context = AuditContext(
             subject="test", models=dict.fromkeys((timeline.virtual for timeline in timelines), "virtual")
         )
-        pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket=4, figures=10**9)
+        pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket=4, max_shown=10**9)
         arrivals = make_table(spark, [], MESSAGES)
         kept_messages = KeptMessages(state=state, closed=advanced.closed, arrivals=arrivals, number=0)
         mine = judge_and_close(kept_messages, table, pipeline, "", at_least=0)

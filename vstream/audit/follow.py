@@ -78,7 +78,7 @@ class Follower:
     context: AuditContext
     """The context of each round; its `is_narrow` is always true."""
     window_ns: int = WINDOW_NS
-    figures: int = MAX_STREAMS_WITH_FIGURES
+    max_shown: int = MAX_STREAMS_WITH_FIGURES
     """As in `AuditPipeline`."""
     _number: int = 0
     _ended: dict[int, int] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Follower:
             streams = make_table(self.spark, replace(extraction, plan=window).streams, STREAMS)
             context = replace(self.context, is_narrow=True)
             try:
-                pipeline = AuditPipeline(store=TableStore(self.spark), context=context, figures=self.figures)
+                pipeline = AuditPipeline(store=TableStore(self.spark), context=context, max_shown=self.max_shown)
                 return pipeline.run(add_arrivals(rows, extraction.arrivals), streams)
             finally:
                 self.spark.catalog.clearCache()

@@ -68,12 +68,8 @@ class Evidence:
     answers: DataFrame | None
 
 
-def judge(evidence: Evidence, context: AuditContext, figures: int) -> Report:
-    """
-    The report on *evidence*.
-
-    Up to *figures* virtual streams all have figures; of more, those that do not pass, and so many at most.
-    """
+def judge(evidence: Evidence, context: AuditContext, max_shown: int | None = None) -> Report:
+    """The report on *evidence*. With *max_shown*, only virtual streams that do not pass have figures, and so many at most."""
     streams = _describe_streams(evidence)
     places = dict.fromkeys(stream.region for stream in streams)
     states = {(stream.virtual, stream.stream): stream for stream in streams}
@@ -88,7 +84,7 @@ def judge(evidence: Evidence, context: AuditContext, figures: int) -> Report:
     findings.sort(
         key=lambda item: (item.severity is not Severity.ERROR, item.virtual, by_code[item.code], item.stream or "")
     )
-    shown = _find_shown(streams, findings, figures)
+    shown = None if max_shown is None else _find_shown(findings, max_shown)
     has_figures = shown is None or bool(shown)
     return Report(
         subject=context.subject,
@@ -107,10 +103,8 @@ def judge(evidence: Evidence, context: AuditContext, figures: int) -> Report:
     )
 
 
-def _find_shown(streams: Iterable[StreamState], findings: Iterable[MessageFinding], most: int) -> frozenset[str] | None:
-    """The virtual streams with figures; None for all."""
-    if len({stream.virtual for stream in streams}) <= most:
-        return None
+def _find_shown(findings: Iterable[MessageFinding], most: int) -> frozenset[str]:
+    """The virtual streams that do not pass, *most* of them at most."""
     is_bad = (item.virtual for item in findings if item.severity is Severity.ERROR or item.leaves_open)
     return frozenset(islice(dict.fromkeys(is_bad), most))
 

@@ -38,7 +38,7 @@ def select_virtuals(rows: DataFrame, virtuals: Collection[str] | None) -> DataFr
     return rows if virtuals is None else rows.where(F.col("virtual").isin(sorted(virtuals)))
 
 
-def collect_here(rows: DataFrame, schema: StructType) -> DataFrame:
+def make_local(rows: DataFrame, schema: StructType) -> DataFrame:
     """*rows*, computed, as a local DataFrame: the plan of another would be analysed again with each step built on it."""
     return from_arrow(rows.sparkSession, collect_arrow(rows.select(*schema.names)), schema)
 

@@ -70,7 +70,7 @@ class AuditRequest:
     publish: str | None = None
     """A schema in Spark's catalog that gets the results."""
     publish_as: str = "parquet"
-    figures: int = MAX_STREAMS_WITH_FIGURES
+    max_shown: int = MAX_STREAMS_WITH_FIGURES
     """Up to this number of virtual streams, all have figures."""
     state: Path | None = None
     """The directory that keeps the messages read for the next audit."""

@@ -289,7 +289,7 @@ class TopologyTarget(AuditTarget):
             scratch=session.scratch,
             context=self._make_context(window_ns),
             window_ns=window_ns,
-            figures=self.request.figures,
+            max_shown=self.request.max_shown,
         ).run_round
 
     def make_plan(self, scratch: Path) -> ExtractPlan:
@@ -436,7 +436,7 @@ def _judge_all(session: AuditSession, request: AuditRequest, audit_input: AuditI
         store=store,
         context=context,
         first_stage=request.first_stage,
-        figures=request.figures,
+        max_shown=request.max_shown,
         is_kept=place is not None or request.publish is not None,
         on_stage=lambda stage: session.progress.begin(stage.value),
     )
@@ -454,7 +454,7 @@ def _judge_open(
     pipeline = AuditPipeline(
         store=TableStore(session.spark),
         context=audit_input.context,
-        figures=request.figures,
+        max_shown=request.max_shown,
         on_stage=lambda stage: session.progress.begin(stage.value),
     )
     with convert_spark_errors():

@@ -8,7 +8,6 @@ of a finding, and figures of 100 virtual streams in at most 1,440 intervals.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ from vstream.audit.closed import NOTHING_CLOSED, ClosedPart
 from vstream.audit.context import AuditContext
 from vstream.audit.cut_tables import CutTables, build_cut_tables
 from vstream.audit.daemon_threads import DaemonExecutor
-from vstream.audit.local_frames import collect_arrow, collect_here, make_table, plain_rows, select_virtuals
+from vstream.audit.local_frames import collect_arrow, make_local, make_table, plain_rows, select_virtuals
 from vstream.audit.report import Report
 from vstream.audit.request import MAX_STREAMS_WITH_FIGURES, AuditStage
 from vstream.audit.schema import make_schema
@@ -67,7 +66,8 @@ class _DeferredTables:
     """
     The tables that do not depend on which messages are missing: what each attribute returns may be asked for once.
 
-    With *threads*, these compute them from now on; without, each is computed when it is asked for.
+    With *threads*, these compute them from now on; without, each is computed when it is asked for. Those of figures are
+    whole unless *max_shown* virtual streams have figures (`AuditPipeline`).
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class _DeferredTables:
         cut: CutTables,
         operations: DataFrame | None,
         has_windows: bool,
-        figures: int,
+        max_shown: int | None,
     ) -> None:
         self._store, self._threads = store, threads
         self._copies, self._cut, self._operations = copies, cut, operations
         self._has_windows = has_windows
-        self._is_whole = len({row.virtual for row in cut.rows}) <= figures
-        candidates = (None, None) if self._is_whole else _find_early_candidates(copies, cut, figures)
+        self._is_whole = max_shown is None
+        candidates = (None, None) if max_shown is None else _find_early_candidates(copies, cut, max_shown)
         self._may_be_early, self._may_conflict = candidates
         # What takes longest begins first.
         self.conflicts = self._begin(self._find_conflicts)
@@ -100,7 +100,7 @@ class _DeferredTables:
 
     def _keep(self, name: str, rows: DataFrame, schema: StructType) -> DataFrame:
         on_driver = self._threads is not None
-        return self._store.keep(name, collect_here(rows, schema) if on_driver else rows, schema, on_driver=on_driver)
+        return self._store.keep(name, make_local(rows, schema) if on_driver else rows, schema, on_driver=on_driver)
 
     def _find_conflicts(self) -> tuple[DataFrame, DataFrame]:
         """The contested keys, and the conflicts among them."""
@@ -171,9 +171,9 @@ class AuditPipeline:
     first_stage: AuditStage = AuditStage.NORMALISE
     on_stage: Callable[[AuditStage], None] = lambda _: None
     bucket: int = reconcile.BUCKET_SIZE
-    here_up_to: int = _MAX_MESSAGES_ON_DRIVER
+    max_on_driver: int = _MAX_MESSAGES_ON_DRIVER
     """The number of messages up to which rows are processed on the driver."""
-    figures: int = MAX_STREAMS_WITH_FIGURES
+    max_shown: int = MAX_STREAMS_WITH_FIGURES
     """Up to this number of virtual streams, all have figures; of more, those that do not pass, and so many at most."""
     closed: ClosedPart = NOTHING_CLOSED
     """What is not judged, but counted."""
@@ -189,27 +189,26 @@ class AuditPipeline:
         """As `run`, with what the report was made of."""
         context = self.context
         cut = build_cut_tables(streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, closed=self.closed)
-        is_short = cut.messages <= min(_MAX_MESSAGES_LOCAL_TABLE, self.here_up_to)
+        on_driver = self._is_on_driver(cut) and cut.messages <= _MAX_MESSAGES_LOCAL_TABLE
 
         def normalise_rows() -> DataFrame:
             rows = normalise.make_copies(messages, cut, normalise.collect_origin_facts(messages, cut))
-            return collect_here(rows, normalise.COPIES) if is_short else rows
+            return make_local(rows, normalise.COPIES) if on_driver else rows
 
-        copies = self._run_stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, on_driver=is_short)
+        copies = self._run_stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, on_driver=on_driver)
         # Sealed after each stage: if the audit is killed in the next one, `--from` begins with that.
         self.store.seal()
         threads = DaemonExecutor(_MAX_THREADS)
         try:
             # Each takes Spark longer to plan than to do, and planning keeps one core busy.
-            beside = threads if cut.messages <= self.here_up_to else None
             tables = _DeferredTables(
                 self.store,
-                beside,
+                threads if self._is_on_driver(cut) else None,
                 copies=copies,
                 cut=cut,
                 operations=operations,
                 has_windows=bool(context.windows),
-                figures=sys.maxsize if self.is_kept else self.figures,
+                max_shown=None if self.is_kept else self._limit_shown(cut),
             )
             buckets, differences = self.find_differences(copies, cut, self.store.files("copies"))
             self.store.seal()
@@ -228,9 +227,8 @@ class AuditPipeline:
             return self.store.read_earlier("buckets", reconcile.BUCKETS), self.store.read_earlier(
                 "differences", classify.DIFFERENCES
             )
-        on_driver = cut.messages <= self.here_up_to
         with self._measure(AuditStage.RECONCILE):
-            tracks = reconcile.build_tracks(copies, cut)
+            tracks, on_driver = reconcile.build_tracks(copies, cut), self._is_on_driver(cut)
             folded = one_pass.fold_copies(copies, cut, tracks, files, on_driver=on_driver, size=self.bucket)
         buckets = self._run_stage(
             AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, on_driver=True
@@ -259,6 +257,13 @@ class AuditPipeline:
             return self.store.read_earlier(name, schema)
         with self._measure(stage):
             return self.store.keep(name, compute(), schema, on_driver=on_driver)
+
+    def _limit_shown(self, cut: CutTables) -> int | None:
+        """How many virtual streams have figures at most; None if all have."""
+        return self.max_shown if len({row.virtual for row in cut.rows}) > self.max_shown else None
+
+    def _is_on_driver(self, cut: CutTables) -> bool:
+        return cut.messages <= self.max_on_driver
 
     def _is_done(self, stage: AuditStage) -> bool:
         """Whether an earlier audit has left the tables of *stage*."""
@@ -295,14 +300,14 @@ class AuditPipeline:
             suspects = make_table(spark, sorted(suspected), SUSPECTS)
             suspects = self.store.keep("suspects", suspects, SUSPECTS, on_driver=True)
             which = sorted({bucket for *_, bucket in suspected})
-            is_small = differing_messages.count_rows(folded.buckets, suspected) <= _MAX_ROWS_COLLECTED
-            if is_small:
+            on_driver = differing_messages.count_rows(folded.buckets, suspected) <= _MAX_ROWS_COLLECTED
+            if on_driver:
                 rows = differing_messages.gather_rows(copies, suspects, which, size=self.bucket)
                 messages = differing_messages.select_differing(rows, copies, cut, backsteps)
             else:
                 messages = differing_messages.select_messages_near(copies, which, size=self.bucket)
             result = self._classify_messages(messages, copies, cut, folded, backsteps, suspects if which else None)
-            return collect_here(result, classify.DIFFERENCES) if is_small else result
+            return make_local(result, classify.DIFFERENCES) if on_driver else result
 
     def _classify_messages(
         self,
@@ -358,4 +363,4 @@ class AuditPipeline:
             settling=None if recovery is None else keep("settling", recovery, delays.SETTLING),
             answers=tables.answers(),
         )
-        return judge.judge(evidence, self.context, self.figures)
+        return judge.judge(evidence, self.context, self._limit_shown(cut))

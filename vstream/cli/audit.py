@@ -150,7 +150,7 @@ def command(
         state=state.resolve() if state else None,
         first_stage=AuditStage(first_stage),
         publish=publish,
-        figures=sys.maxsize if all_figures else MAX_STREAMS_WITH_FIGURES,
+        max_shown=sys.maxsize if all_figures else MAX_STREAMS_WITH_FIGURES,
         publish_as=publish_as or "parquet",
     )
     named = NamedTarget.at(target)
