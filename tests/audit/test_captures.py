@@ -197,7 +197,7 @@ def test_ranges_that_repeat_are_explained(planted_report: Report) -> None:
 
 
 def again(spark: SparkSession, uri: str, stage: AuditStage) -> Report:
-    shelf, tables = TableStore(spark, reads=uri), read_tables(spark, uri)
+    shelf, tables = TableStore(spark, earlier=uri), read_tables(spark, uri)
     pipeline = AuditPipeline(store=shelf, context=read_context(shelf, "test"), first_stage=stage)
     return pipeline.run(tables.messages, tables.streams, shelf.read_earlier("journal", JOURNAL))
 
@@ -224,7 +224,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     shutil.copytree(tables, whole)
 
     def store() -> TableStore:
-        return TableStore(spark, reads=uri)
+        return TableStore(spark, earlier=uri)
 
     def begin_at(stage: AuditStage) -> Report:
         return AuditPipeline(store=store(), context=context, first_stage=stage).run(

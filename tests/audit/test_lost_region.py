@@ -24,10 +24,10 @@ from vstream.audit.audit_tables import extract_tables
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.report import AuditVerdict
 from vstream.audit.request import AuditProgress, AuditRequest, NamedTarget, SparkAddress
-from vstream.audit.run import NOT_BEGUN, AuditSession, TopologyTarget, audit_target, open_target
+from vstream.audit.run import NOT_BEGUN, AuditSession, TopologyExtractor, choose_extractor, extract_and_judge
 from vstream.audit.state import UnusableStateError
 from vstream.cli import options
-from vstream.cli.audit import find_source
+from vstream.cli.audit import find_target
 from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError
@@ -91,10 +91,10 @@ def test_servers_are_not_read_again_because_a_state_cannot_be_used(
     scratch.mkdir()
     (state / "notes.txt").touch()
     with view.show_stages() as progress:
-        target = open_topology(file, replace(WANTED, state=state))
+        extractor = open_topology(file, replace(WANTED, state=state))
         session = AuditSession(spark=spark, scratch=scratch, progress=progress)
         with pytest.raises(UnusableStateError, match="other files are there"):
-            audit_target(target, session, target.begin_reading(scratch, HERE))
+            extract_and_judge(extractor, session, extractor.begin_reading(scratch, HERE))
     assert "starts again" not in capfd.readouterr().err
 
 
@@ -120,10 +120,12 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
     scratch.mkdir()
     with relay(servers["west"].port, kill, much=MUCH) as port, view.show_stages() as progress:
         file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
-        target = open_topology(file, WANTED)
+        extractor = open_topology(file, WANTED)
         session = AuditSession(spark=spark, scratch=scratch, progress=progress)
-        assert target.make_plan(scratch).messages == 2 * sum(MESSAGES.values())
-        report = audit_target(target, session, target.begin_reading(scratch, HERE) if is_early else NOT_BEGUN)
+        assert extractor.make_plan(scratch).messages == 2 * sum(MESSAGES.values())
+        report = extract_and_judge(
+            extractor, session, extractor.begin_reading(scratch, HERE) if is_early else NOT_BEGUN
+        )
         assert killed
         assert report.verdict() is AuditVerdict.UNKNOWN
         unread = {finding.stream for finding in report.findings if finding.severity is Severity.ERROR}
@@ -133,16 +135,16 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         assert "reading was interrupted and starts again" in output
         servers["east"].stop(signal.SIGKILL)
         with pytest.raises(NotReachableError, match="no stream can be read"):
-            audit_target(target, session, NOT_BEGUN)
+            extract_and_judge(extractor, session, NOT_BEGUN)
 
 
 HERE = SparkAddress()
 
 
-def open_topology(file: Path, request: AuditRequest) -> TopologyTarget:
-    target = open_target(request, find_source(NamedTarget.at(str(file)), request))
-    assert isinstance(target, TopologyTarget)
-    return target
+def open_topology(file: Path, request: AuditRequest) -> TopologyExtractor:
+    extractor = choose_extractor(request, find_target(NamedTarget.at(str(file)), request))
+    assert isinstance(extractor, TopologyExtractor)
+    return extractor
 
 
 class HeardProgress(AuditProgress):
@@ -155,8 +157,8 @@ class HeardProgress(AuditProgress):
         self.notes.append(text)
 
 
-def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tuple[TopologyTarget, Path]:
-    """The servers as an audit's target with a state, and a directory for scratch files."""
+def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tuple[TopologyExtractor, Path]:
+    """The servers as an audit reads them with a state, and a directory for scratch files."""
     file, state, scratch = directory / "two.yaml", directory / "state", directory / "scratch"
     state.mkdir()
     scratch.mkdir()
@@ -167,20 +169,20 @@ def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tup
 def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audit_reads(
     spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
 ) -> None:
-    target, scratch = open_with_state(servers, tmp_path)
+    extractor, scratch = open_with_state(servers, tmp_path)
     progress = HeardProgress()
     session = AuditSession(spark=spark, scratch=scratch, progress=progress)
-    target.read(session, NOT_BEGUN)
+    extractor.read(session, NOT_BEGUN)
     fill(servers["east"], "foo-write-east", [("foo-write-east.k", b"new", None)] * 3)
     wait_until_read(servers["east"], "east", MESSAGES["east"] + 3)
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
-    held = target.read(session, NOT_BEGUN).tables.messages
+    held = extractor.read(session, NOT_BEGUN).tables.messages
     # The last one of each stream in the east once more, and all that is left in the stream that has lost one.
     assert progress.notes == [
         "6,100 of 6,100 messages were read from servers",
         "3,007 of 6,105 messages were read from servers; read again from the first message: foo-read-west",
     ]
-    whole = extract_tables(spark, plan_extraction(target.streams, target.endpoints, scratch), scratch).messages
+    whole = extract_tables(spark, plan_extraction(extractor.streams, extractor.endpoints, scratch), scratch).messages
     assert held.exceptAll(whole).count() == whole.exceptAll(held).count() == 0
 
 
@@ -188,14 +190,14 @@ def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audi
 def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
     spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
 ) -> None:
-    target, scratch = open_with_state(servers, tmp_path)
+    extractor, scratch = open_with_state(servers, tmp_path)
     session = AuditSession(spark=spark, scratch=scratch, progress=AuditProgress())
-    report = audit_target(target, session, target.begin_reading(scratch, HERE))
-    assert target.run_round(session).messages == report.messages == 2 * sum(MESSAGES.values())
+    report = extract_and_judge(extractor, session, extractor.begin_reading(scratch, HERE))
+    assert extractor.run_round(session).messages == report.messages == 2 * sum(MESSAGES.values())
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
     lost = [
         finding.count
-        for finding in target.run_round(session).findings
+        for finding in extractor.run_round(session).findings
         if (finding.name, finding.stream) == ("lost-middle", "foo-read-west")
     ]
     assert lost == [1]

@@ -11,7 +11,7 @@ from vstream.audit.extract import require_readable
 from vstream.audit.request import AuditedTables, AuditRequest, NamedTarget, reserve_outputs, uri_of
 from vstream.audit.source.values import ABSENT, StreamCut, StreamRef
 from vstream.cli.app import run
-from vstream.cli.audit import find_source
+from vstream.cli.audit import find_target
 from vstream.errors import NotReachableError, VstreamError
 
 WANTED = AuditRequest()
@@ -38,7 +38,7 @@ tables -s foo --tables tables | --tables | a subset
 
 def test_a_directory_with_nothing_of_an_audit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VstreamError, match="contains neither a capture nor tables") as refused:
-        find_source(NamedTarget.at(str(tmp_path)), WANTED)
+        find_target(NamedTarget.at(str(tmp_path)), WANTED)
     assert "--tables" in str(refused.value.hint)
 
 
@@ -70,7 +70,7 @@ def test_everything_that_opens_no_connection_is_named_at_once(tmp_path: Path) ->
     with pytest.raises(
         VstreamError, match=r"`west`: .* west.creds does not exist; .*`east`: .* east.creds does not exist"
     ):
-        find_source(NamedTarget.at(str(file)), WANTED)
+        find_target(NamedTarget.at(str(file)), WANTED)
 
 
 def test_tables_are_not_written_where_something_else_is(tmp_path: Path) -> None:
@@ -80,11 +80,11 @@ def test_tables_are_not_written_where_something_else_is(tmp_path: Path) -> None:
     file.touch()
     for place in (capture, file):
         with pytest.raises(VstreamError, match=f"`{place}` is not"):
-            find_source(NamedTarget.at("s3a://audits/a"), replace(WANTED, tables=uri_of(str(place))))
+            find_target(NamedTarget.at("s3a://audits/a"), replace(WANTED, tables_uri=uri_of(str(place))))
     (tables / "state").mkdir(parents=True)
     (tables / "state" / "part-00000.json").touch()
     for name in (str(tables), str(tmp_path / "new"), "s3a://audits/b/"):
-        assert find_source(NamedTarget.at("s3a://audits/a"), replace(WANTED, tables=uri_of(name))) == AuditedTables(
+        assert find_target(NamedTarget.at("s3a://audits/a"), replace(WANTED, tables_uri=uri_of(name))) == AuditedTables(
             uri="s3a://audits/a"
         )
     assert uri_of("s3a://audits/b/") == "s3a://audits/b"
@@ -117,8 +117,8 @@ def test_two_audits_do_not_write_their_tables_over_each_other(tmp_path: Path) ->
 
 def test_tables_are_taken_here_and_wherever_spark_can_read(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    assert find_source(NamedTarget.at(str(tmp_path)), WANTED) == AuditedTables(uri=uri_of(str(tmp_path)))
-    assert find_source(NamedTarget.at("s3a://audits/2026-11-20"), WANTED) == AuditedTables(
+    assert find_target(NamedTarget.at(str(tmp_path)), WANTED) == AuditedTables(uri=uri_of(str(tmp_path)))
+    assert find_target(NamedTarget.at("s3a://audits/2026-11-20"), WANTED) == AuditedTables(
         uri="s3a://audits/2026-11-20"
     )
 
@@ -135,7 +135,7 @@ def test_a_topology_in_the_midst_of_a_move_is_refused(tmp_path: Path, routing: s
         "regions: {west: {servers: 1}, east: {servers: 1}}\nstreams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
     )
     with pytest.raises(VstreamError, match="this topology moves") as refused:
-        find_source(NamedTarget.at(str(topology)), WANTED)
+        find_target(NamedTarget.at(str(topology)), WANTED)
     assert way_out in str(refused.value.hint)
 
 

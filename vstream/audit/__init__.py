@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from vstream.audit.report import Report
-    from vstream.audit.request import AuditedServers, AuditProgress, AuditRequest, AuditSource, SparkAddress
+    from vstream.audit.request import AuditedServers, AuditProgress, AuditRequest, AuditTarget, SparkAddress
 
 HINT = "pip install 'vstream[audit]'"
 _OLDEST_SPARK = (4, 2)
@@ -34,9 +34,9 @@ def require_spark() -> None:
         raise VstreamError(f"this needs Spark 4.2 or newer, but {version} is installed", hint=HINT)
 
 
-def run_audit(request: AuditRequest, source: AuditSource, address: SparkAddress, progress: AuditProgress) -> Report:
+def run_audit(request: AuditRequest, target: AuditTarget, address: SparkAddress, progress: AuditProgress) -> Report:
     """As `run.run_audit`, which is imported now, with Spark."""
-    return import_module("vstream.audit.run").run_audit(request, source, address, progress)  # type: ignore[no-any-return]
+    return import_module("vstream.audit.run").run_audit(request, target, address, progress)  # type: ignore[no-any-return]
 
 
 def open_rounds(

@@ -64,7 +64,8 @@ class AuditRequest:
     since_ns: int | None = None
     """Length of the audited period, in nanoseconds."""
     sample: int | None = None
-    tables: str | None = None
+    tables_uri: str | None = None
+    """Where all tables are kept; None if they are not."""
     first_stage: AuditStage = AuditStage.NORMALISE
     """The tables of the stages before it exist."""
     publish: str | None = None
@@ -108,7 +109,7 @@ class AuditedTables:
     uri: str
 
 
-AuditSource = AuditedServers | Capture | AuditedTables
+AuditTarget = AuditedServers | Capture | AuditedTables
 """What is audited."""
 
 

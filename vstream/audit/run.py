@@ -1,8 +1,8 @@
 """
 An audit from end to end, in one line. Imports Spark.
 
-From the request follows a target (`open_target`). It begins to read before Spark has started (`begin_reading`) and ends
-when it has (`read`); what was read is judged (`judge_input`), whatever the target is. `run_audit` does it once, and
+From the target follows how it is read (`choose_extractor`). That begins before Spark has started (`begin_reading`) and
+ends when it has (`read`); what was read is judged (`judge_input`), whatever the target is. `run_audit` does it once, and
 `open_rounds` again and again.
 """
 
@@ -39,7 +39,7 @@ from vstream.audit.request import (
     AuditedTables,
     AuditProgress,
     AuditRequest,
-    AuditSource,
+    AuditTarget,
     SparkAddress,
     require_streams,
     uri_of,
@@ -62,16 +62,16 @@ _LONG_AGE_NS = 3600 * 10**9
 """An age in nanoseconds: what is removed at this age was there, for the most part, when Spark began to start."""
 
 
-def run_audit(request: AuditRequest, source: AuditSource, address: SparkAddress, progress: AuditProgress) -> Report:
-    """Begin to read *source* while Spark starts, and judge it all. Raises UnknownNameError for a stream that does not exist."""
-    target = open_target(request, source)
+def run_audit(request: AuditRequest, target: AuditTarget, address: SparkAddress, progress: AuditProgress) -> Report:
+    """Begin to read *target* while Spark starts, and judge it all. Raises UnknownNameError for a stream that does not exist."""
+    extractor = choose_extractor(request, target)
     progress.begin("start Spark")
     with (
         scratch_directory() as scratch,
-        closing(target.begin_reading(scratch, address)) as begun,
+        closing(extractor.begin_reading(scratch, address)) as begun,
         _open_spark(address, begun.messages, progress) as spark,
     ):
-        return audit_target(target, AuditSession(spark=spark, scratch=scratch, progress=progress), begun)
+        return extract_and_judge(extractor, AuditSession(spark=spark, scratch=scratch, progress=progress), begun)
 
 
 @contextmanager
@@ -79,14 +79,13 @@ def open_rounds(
     request: AuditRequest, servers: AuditedServers, progress: AuditProgress
 ) -> Iterator[Callable[[], Report]]:
     """What audits a round with each call, on this machine. Raises VstreamError, after which the next round may succeed."""
-    target = open_servers(request, servers)
+    extractor = make_servers_extractor(request, servers)
     progress.begin("start Spark")
     with scratch_directory() as scratch:
-        messages = target.make_plan(scratch).messages
+        messages = extractor.make_plan(scratch).messages
         with _open_spark(SparkAddress(), messages, progress) as spark:
             session = AuditSession(spark=spark, scratch=scratch, progress=AuditProgress())
-            # A state keeps all messages. Without one, those of a window are kept, for as long as it runs.
-            yield partial(target.run_round, session) if request.state is not None else target.follow_window(session)
+            yield extractor.begin_rounds(session)
 
 
 @value_class
@@ -150,14 +149,14 @@ class AuditInput:
     tables: audit_tables.AuditTables
     context: AuditContext
     journal: DataFrame | None = None
-    reads: str | None = None
-    """The URI with the tables of earlier stages."""
+    earlier_uri: str | None = None
+    """Where an earlier audit has kept these, and the tables of its stages; None if they were read now."""
     kept_messages: KeptMessages | None = None
     """None without a state, or if all is judged."""
 
 
-class AuditTarget(ABC):
-    """What is audited: servers, a capture or tables."""
+class TargetExtractor(ABC):
+    """How a target is read: servers, a capture or tables."""
 
     def __init__(self, request: AuditRequest) -> None:
         self.request = request
@@ -186,13 +185,13 @@ class MessageReader(ABC):
 class WholeReader(MessageReader):
     """Reads all messages from servers."""
 
-    tables: str | None
-    """The URI at which they are stored; None for memory."""
+    tables_uri: str | None
+    """Where they are stored; None for memory."""
     is_whole = True
 
     def read(self, session: AuditSession, plan: ExtractPlan) -> tuple[audit_tables.AuditTables, None]:
         """The messages of *plan*."""
-        return audit_tables.extract_tables(session.spark, plan, session.scratch, self.tables), None
+        return audit_tables.extract_tables(session.spark, plan, session.scratch, self.tables_uri), None
 
 
 @value_class
@@ -201,8 +200,8 @@ class StateReader(MessageReader):
 
     directory: Path
     name: str
-    tables: str | None
-    """As `WholeReader.tables`."""
+    tables_uri: str | None
+    """As of `WholeReader`."""
     is_whole = False
 
     def read(self, session: AuditSession, plan: ExtractPlan) -> tuple[audit_tables.AuditTables, KeptMessages]:
@@ -220,11 +219,11 @@ class StateReader(MessageReader):
             streams=make_table(session.spark, extraction.streams, STREAMS),
         )
         kept_messages = KeptMessages(state=state, closed=advance.closed, arrivals=arrivals, number=plan.messages)
-        return audit_tables.store_tables(tables, self.tables), kept_messages
+        return audit_tables.store_tables(tables, self.tables_uri), kept_messages
 
 
-class TopologyTarget(AuditTarget):
-    """The servers of a topology, of which the *reader* reads."""
+class TopologyExtractor(TargetExtractor):
+    """How the servers of a topology are read: messages by *reader*."""
 
     def __init__(self, request: AuditRequest, servers: AuditedServers, reader: MessageReader) -> None:
         super().__init__(request)
@@ -260,7 +259,7 @@ class TopologyTarget(AuditTarget):
             match begun:
                 case EarlyReading():
                     tables = audit_tables.to_spark(session.spark, begun.extracted.result())
-                    tables = audit_tables.store_tables(tables, self.request.tables)
+                    tables = audit_tables.store_tables(tables, self.request.tables_uri)
                     return AuditInput(tables=tables, context=self._make_context(self.request.since_ns))
                 case PlannedReading():
                     plan = self._renew_plan(begun.plan, session.scratch)
@@ -279,8 +278,10 @@ class TopologyTarget(AuditTarget):
             audit_input = self._read_planned(session, self.make_plan(session.scratch))
         return judge_input(session, self.request, audit_input)
 
-    def follow_window(self, session: AuditSession) -> Callable[[], Report]:
-        """What audits the messages of a window with each call."""
+    def begin_rounds(self, session: AuditSession) -> Callable[[], Report]:
+        """What audits a round with each call: all messages, which a state keeps, or those of a window."""
+        if self.request.state is not None:
+            return partial(self.run_round, session)
         window_ns = self.request.since_ns or WINDOW_NS
         return Follower(
             spark=session.spark,
@@ -319,8 +320,8 @@ class TopologyTarget(AuditTarget):
         )
 
 
-class CaptureTarget(AuditTarget):
-    """The *capture* of a scenario. Raises VstreamError if it cannot be read."""
+class CaptureExtractor(TargetExtractor):
+    """How the *capture* of a scenario is read. Raises VstreamError if it cannot be."""
 
     def __init__(self, request: AuditRequest, capture: Capture) -> None:
         super().__init__(request)
@@ -351,12 +352,12 @@ class CaptureTarget(AuditTarget):
         )
         assert isinstance(begun, EarlyReading)
         tables = audit_tables.to_spark(session.spark, begun.extracted.result())
-        tables = audit_tables.store_tables(tables, self.request.tables)
+        tables = audit_tables.store_tables(tables, self.request.tables_uri)
         return AuditInput(tables=tables, context=context, journal=make_journal_table(session.spark, self._capture))
 
 
-class TablesTarget(AuditTarget):
-    """The tables of an earlier audit at *uri*."""
+class TablesExtractor(TargetExtractor):
+    """How the tables of an earlier audit at *uri* are read."""
 
     def __init__(self, request: AuditRequest, uri: str) -> None:
         super().__init__(request)
@@ -370,58 +371,58 @@ class TablesTarget(AuditTarget):
 
     def read(self, session: AuditSession, _begun: BegunReading) -> AuditInput:
         """The tables of an earlier audit, which the stages after those that made them read."""
-        store = TableStore(session.spark, reads=self._uri)
+        store = TableStore(session.spark, earlier=self._uri)
         tables, context = audit_tables.read_tables(session.spark, self._uri), read_context(store, self._uri)
         # Files that another audit left beside them are not theirs.
         journal = store.read_earlier("journal", JOURNAL) if context.has_journal else None
-        if self.request.tables != self._uri:
-            tables = audit_tables.store_tables(tables, self.request.tables)
-        return AuditInput(tables=tables, context=context, journal=journal, reads=self._uri)
+        if self.request.tables_uri != self._uri:
+            tables = audit_tables.store_tables(tables, self.request.tables_uri)
+        return AuditInput(tables=tables, context=context, journal=journal, earlier_uri=self._uri)
 
 
-def open_target(request: AuditRequest, source: AuditSource) -> AuditTarget:
-    """How *source* is audited. Raises VstreamError if it cannot be."""
-    match source:
+def choose_extractor(request: AuditRequest, target: AuditTarget) -> TargetExtractor:
+    """How *target* is read. Raises VstreamError if it cannot be."""
+    match target:
         case AuditedServers():
-            return open_servers(request, source)
+            return make_servers_extractor(request, target)
         case Capture():
-            return CaptureTarget(request, source)
+            return CaptureExtractor(request, target)
         case AuditedTables():
-            return TablesTarget(request, source.uri)
+            return TablesExtractor(request, target.uri)
 
 
-def open_servers(request: AuditRequest, servers: AuditedServers) -> TopologyTarget:
-    """How *servers* are audited: with or without a state."""
-    reader: MessageReader = WholeReader(tables=request.tables)
+def make_servers_extractor(request: AuditRequest, servers: AuditedServers) -> TopologyExtractor:
+    """How *servers* are read: with or without a state."""
+    reader: MessageReader = WholeReader(tables_uri=request.tables_uri)
     if request.state is not None:
-        reader = StateReader(directory=request.state, name=servers.topology.name, tables=request.tables)
-    return TopologyTarget(request, servers, reader)
+        reader = StateReader(directory=request.state, name=servers.topology.name, tables_uri=request.tables_uri)
+    return TopologyExtractor(request, servers, reader)
 
 
-def audit_target(target: AuditTarget, session: AuditSession, begun: BegunReading) -> Report:
+def extract_and_judge(extractor: TargetExtractor, session: AuditSession, begun: BegunReading) -> Report:
     """Read what is left after *begun*, judge it, and store what was requested."""
-    request = target.request
+    request = extractor.request
     if request.publish is not None:
         try_publishing(session.spark, request.publish, request.publish_as)
     with watch_progress(session.spark, session.progress.tasks):
-        return judge_input(session, request, target.read(session, begun))
+        return judge_input(session, request, extractor.read(session, begun))
 
 
 def judge_input(session: AuditSession, request: AuditRequest, audit_input: AuditInput) -> Report:
     """Judge *audit_input*: with a state, what is not closed, unless all results are wanted."""
     kept_messages = audit_input.kept_messages
-    if kept_messages is None or request.tables is not None or request.publish is not None:
+    if kept_messages is None or request.tables_uri is not None or request.publish is not None:
         return _judge_all(session, request, audit_input)
     return _judge_open(session, request, audit_input, kept_messages)
 
 
 def _judge_all(session: AuditSession, request: AuditRequest, audit_input: AuditInput) -> Report:
     """Judge all of *audit_input*, and store all results if requested."""
-    place, names = request.tables, request.streams
+    tables_uri, names = request.tables_uri, request.streams
     tables, context, journal = audit_input.tables, audit_input.context, audit_input.journal
-    uri = place or _choose_scratch_uri(session, tables)
-    store = TableStore(session.spark, uri, reads=audit_input.reads, virtuals=names)
-    if place is not None and place != audit_input.reads:
+    uri = tables_uri or _choose_scratch_uri(session, tables)
+    store = TableStore(session.spark, uri, earlier=audit_input.earlier_uri, virtuals=names)
+    if tables_uri is not None and tables_uri != audit_input.earlier_uri:
         save_context(store, context)
         journal = store.keep("journal", journal, JOURNAL) if journal is not None else None
         store.seal()
@@ -437,7 +438,7 @@ def _judge_all(session: AuditSession, request: AuditRequest, audit_input: AuditI
         context=context,
         first_stage=request.first_stage,
         max_shown=request.max_shown,
-        is_kept=place is not None or request.publish is not None,
+        is_kept=tables_uri is not None or request.publish is not None,
         on_stage=lambda stage: session.progress.begin(stage.value),
     )
     report = pipeline.run(tables.messages, tables.streams, journal)

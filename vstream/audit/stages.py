@@ -224,9 +224,8 @@ class AuditPipeline:
     ) -> tuple[DataFrame, DataFrame]:
         """The buckets, and the DIFFERENCES of messages; *files* are those of `copies`, if it is stored in files."""
         if self._is_done(AuditStage.RECONCILE):
-            return self.store.read_earlier("buckets", reconcile.BUCKETS), self.store.read_earlier(
-                "differences", classify.DIFFERENCES
-            )
+            read = self.store.read_earlier
+            return read("buckets", reconcile.BUCKETS), read("differences", classify.DIFFERENCES)
         with self._measure(AuditStage.RECONCILE):
             tracks, on_driver = reconcile.build_tracks(copies, cut), self._is_on_driver(cut)
             folded = one_pass.fold_copies(copies, cut, tracks, files, on_driver=on_driver, size=self.bucket)

@@ -37,16 +37,16 @@ class TableStore:
     """
     Stores the tables of an audit below *uri*, in any file system of Spark, or in Spark's memory.
 
-    *reads* is the URI of the tables of an earlier audit, by default *uri*.
+    *earlier* is the URI of the tables of an earlier audit, by default *uri*.
     If *virtuals* are given, only the rows about these are read from them.
     """
 
     def __init__(
-        self, spark: SparkSession, uri: str | None = None, *, reads: str | None = None, virtuals: Sequence[str] = ()
+        self, spark: SparkSession, uri: str | None = None, *, earlier: str | None = None, virtuals: Sequence[str] = ()
     ) -> None:
         self.spark = spark
         self._uri = uri
-        self._reads = reads or uri
+        self._earlier = earlier or uri
         self._virtuals = list(virtuals)
         self._held: dict[str, DataFrame] = {}
         self._written: dict[str, list[str]] = {}
@@ -85,22 +85,22 @@ class TableStore:
 
     def files(self, name: str) -> Sequence[str] | None:
         """The files of the table *name*, which may have rows of other virtual streams; None if it is in memory."""
-        place = self._uri if name in self._held else self._reads
+        place = self._uri if name in self._held else self._earlier
         return None if place is None else self.spark.read.parquet(f"{place}/{name}").inputFiles()
 
     def read_earlier(self, name: str, schema: StructType) -> DataFrame:
         """The table *name* of an earlier audit. Raises VstreamError if it is missing, incomplete or changed."""
-        rows = read_checked(self.spark, f"{self._reads}/{name}", schema)
+        rows = read_checked(self.spark, f"{self._earlier}/{name}", schema)
         if self._known is None:
-            self._known = inventory.list_known_files(self.spark, self._reads) if self._reads is not None else {}
+            self._known = inventory.list_known_files(self.spark, self._earlier) if self._earlier is not None else {}
         if name not in self._known:
             raise VstreamError(
-                f"the table `{self._reads}/{name}` is not in the list `files`: the audit was stopped early, or the list is damaged",
+                f"the table `{self._earlier}/{name}` is not in the list `files`: the audit was stopped early, or the list is damaged",
                 hint=suggest_rebuild(name),
             )
         if _files(rows) != self._known[name]:
             raise VstreamError(
-                f"the table `{self._reads}/{name}` has files other than those written", hint=suggest_rebuild(name)
+                f"the table `{self._earlier}/{name}` has files other than those written", hint=suggest_rebuild(name)
             )
         if self._virtuals and "virtual" in schema.names:
             rows = rows.where(F.col("virtual").isin(self._virtuals))

@@ -19,8 +19,8 @@ from vstream.audit.request import (
     AuditedServers,
     AuditedTables,
     AuditRequest,
-    AuditSource,
     AuditStage,
+    AuditTarget,
     NamedTarget,
     SparkAddress,
     SparkEndedError,
@@ -146,7 +146,7 @@ def command(
         streams=tuple(dict.fromkeys(stream or ())),
         since_ns=_parse_since(since),
         sample=sample,
-        tables=uri_of(tables) if tables else None,
+        tables_uri=uri_of(tables) if tables else None,
         state=state.resolve() if state else None,
         first_stage=AuditStage(first_stage),
         publish=publish,
@@ -160,9 +160,9 @@ def command(
     if follow:
         _follow(_find_servers(Path(target), request, templates, lab), request, printer)
     else:
-        source = find_source(named, request, templates=templates, lab=lab)
+        audited = find_target(named, request, templates=templates, lab=lab)
         with _open_outputs(request, html) as (progress, _):
-            report = run_audit(request, source, spark_at, progress)
+            report = run_audit(request, audited, spark_at, progress)
         printer.show_and_exit(report)
 
 
@@ -212,7 +212,7 @@ def _refuse_contradictions(
     of_follow = {
         "only a topology can be followed": not is_topology,
         "it runs on this machine and cannot be combined with --master or --remote": not address.is_local,
-        "--follow cannot be combined with `--tables`": request.tables,
+        "--follow cannot be combined with `--tables`": request.tables_uri,
         "--follow cannot be combined with `--sample`": request.sample,
         "--follow cannot be combined with `--publish`": request.publish,
         "--follow cannot be combined with `--format junit`": followed_as == "junit",
@@ -222,7 +222,7 @@ def _refuse_contradictions(
         "it is on this machine and cannot be combined with --master or --remote": not address.is_local,
         "it holds everything and cannot be combined with `--stream`, `--since` and `--sample`": is_part,
     }
-    is_replaced = is_tables and request.streams and request.tables == uri_of(target.place)
+    is_replaced = is_tables and request.streams and request.tables_uri == uri_of(target.place)
     is_later = request.first_stage is not AuditStage.NORMALISE
     problems_of_options: dict[str, dict[str, Any]] = {
         "--remote": {"use either `--master` or `--remote`, not both": address.master and address.remote},
@@ -243,7 +243,7 @@ def _open_outputs(request: AuditRequest, html: Path | None) -> Iterator[tuple[St
     """Show progress, and write what was requested, until a signal comes. The block is given what says whether one did."""
     with (
         exit_on_signals() as is_interrupted,
-        reserve_outputs(request.tables, html),
+        reserve_outputs(request.tables_uri, html),
         reserve_outputs(uri_of(str(request.state)) if request.state else None, None),
         view.show_stages() as progress,
     ):
@@ -285,12 +285,12 @@ def _parse_since(text: str | None) -> int | None:
     return length
 
 
-def find_source(
+def find_target(
     named: NamedTarget, request: AuditRequest, *, templates: Path | None = None, lab: str | None = None
-) -> AuditSource:
+) -> AuditTarget:
     """What is *named*. Raises VstreamError if it cannot be audited."""
-    if request.tables is not None:
-        require_tables_directory(request.tables)
+    if request.tables_uri is not None:
+        require_tables_directory(request.tables_uri)
     if named.kind is TargetKind.TOPOLOGY:
         return _find_servers(Path(named.place), request, templates, lab)
     if named.kind is TargetKind.CAPTURE:

@@ -23,9 +23,9 @@ from tests.support.worlds.settings import REGIONS, SETTINGS, Setting, Version, w
 from tests.support.worlds.tampering import BY_NAME, KINDS, Kind
 from tests.support.worlds.world import World
 from vstream.audit.request import AuditProgress, AuditRequest, NamedTarget, SparkAddress
-from vstream.audit.run import AuditSession, audit_target, open_target
+from vstream.audit.run import AuditSession, choose_extractor, extract_and_judge
 from vstream.audit.scratch import scratch_directory
-from vstream.cli.audit import find_source
+from vstream.cli.audit import find_target
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_endpoints
 from vstream.lint.check_topology import check_topology
@@ -157,10 +157,10 @@ class WorldsLab:
 
     def audit(self, spark: SparkSession) -> dict[str, Any]:
         """What the command prints, without a Spark of its own."""
-        target = open_target(AuditRequest(), find_source(NamedTarget.at(str(self.file)), AuditRequest()))
-        with scratch_directory() as scratch, closing(target.begin_reading(scratch, SparkAddress())) as begun:
+        extractor = choose_extractor(AuditRequest(), find_target(NamedTarget.at(str(self.file)), AuditRequest()))
+        with scratch_directory() as scratch, closing(extractor.begin_reading(scratch, SparkAddress())) as begun:
             session = AuditSession(spark=spark, scratch=scratch, progress=AuditProgress())
-            return audit_target(target, session, begun).as_dict()
+            return extract_and_judge(extractor, session, begun).as_dict()
 
 
 @contextmanager
