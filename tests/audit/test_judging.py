@@ -79,7 +79,7 @@ def audit(
     pipeline = AuditPipeline(
         store=shelf,
         context=context,
-        bucket=BUCKET,
+        bucket_size=BUCKET,
         max_on_driver=10**9 if on_driver else 0,
         max_shown=max_shown,
     )

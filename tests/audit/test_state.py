@@ -171,7 +171,7 @@ def judge(messages: DataFrame, streams: Iterable[Row]) -> dict[str, Any]:
     spark = messages.sparkSession
     rows = [tuple(row[name] for name in STREAMS.names) for row in streams]
     context = AuditContext(subject="test", models={row["virtual"]: "virtual" for row in streams})
-    pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket=4)
+    pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket_size=4)
     report = pipeline.run(messages.persist(), make_table(spark, rows, STREAMS)).as_dict()
     return {name: told for name, told in report.items() if name != "seconds"}
 
@@ -244,11 +244,11 @@ def audit_moments(
         context = AuditContext(
             subject="test", models=dict.fromkeys((timeline.virtual for timeline in timelines), "virtual")
         )
-        pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket=4, max_shown=10**9)
+        pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket_size=4, max_shown=10**9)
         arrivals = make_table(spark, [], MESSAGES)
         kept_messages = KeptMessages(state=state, closed=advanced.closed, arrivals=arrivals, number=0)
         mine = judge_and_close(kept_messages, table, pipeline, "", at_least=0)
-        whole_one = replace(pipeline, store=TableStore(spark), seconds={}).run(advanced.messages, table)
+        whole_one = replace(pipeline, store=TableStore(spark)).run(advanced.messages, table)
         kinds = {timeline.virtual: timeline.kind for timeline in timelines}
         assert tell(mine.report) == tell(whole_one), moment
         counts.update(kinds[item.virtual] for item in mine.cut.closed.virtuals)

@@ -68,7 +68,7 @@ def judge_and_close(
         is_small = kept_messages.number - closed.messages < SMALL_AUDIT_MESSAGES
         store = TableStore(streams.sparkSession, None if is_small else uri)
         messages = state.read_open(closed).unionByName(kept_messages.arrivals)
-        audited = replace(pipeline, store=store, closed=closed, seconds={}).audit(messages, streams)
+        audited = replace(pipeline, store=store, closed=closed).audit(messages, streams)
         report, copies, cut = audited.report, audited.copies, audited.cut
         disturbed = find_disturbed(closed, copies, report, cut)
         closed = closed.without(disturbed)

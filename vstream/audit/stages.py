@@ -77,12 +77,12 @@ class _DeferredTables:
         *,
         copies: DataFrame,
         cut: CutTables,
-        operations: DataFrame | None,
+        journal: DataFrame | None,
         has_windows: bool,
         max_shown: int | None,
     ) -> None:
         self._store, self._threads = store, threads
-        self._copies, self._cut, self._operations = copies, cut, operations
+        self._copies, self._cut, self._journal = copies, cut, journal
         self._has_windows = has_windows
         self._is_whole = max_shown is None
         candidates = (None, None) if max_shown is None else _find_early_candidates(copies, cut, max_shown)
@@ -119,17 +119,17 @@ class _DeferredTables:
         return _DelayTables(hops, summary.where("minute is null and min_ns < 0"), summary)
 
     def _find_broken_promises(self) -> DataFrame | None:
-        """None without the operations of a scenario."""
-        if self._operations is None:
+        """None without the journal of a scenario's clients."""
+        if self._journal is None:
             return None
-        broken = client_journal.find_broken_promises(self._operations, self._copies, self._cut)
+        broken = client_journal.find_broken_promises(self._journal, self._copies, self._cut)
         return self._keep("broken", broken, classify.DIFFERENCES)
 
     def _count_outcomes(self) -> DataFrame | None:
-        """None without the operations of a scenario."""
-        if self._operations is None:
+        """None without the journal of a scenario's clients."""
+        if self._journal is None:
             return None
-        answers = client_journal.count_outcomes(self._operations, self._copies)
+        answers = client_journal.count_outcomes(self._journal, self._copies)
         return self._keep("answers", answers, client_journal.ANSWERS)
 
     def _find_twins(self) -> DataFrame:
@@ -170,7 +170,7 @@ class AuditPipeline:
     context: AuditContext
     first_stage: AuditStage = AuditStage.NORMALISE
     on_stage: Callable[[AuditStage], None] = lambda _: None
-    bucket: int = reconcile.BUCKET_SIZE
+    bucket_size: int = reconcile.BUCKET_SIZE
     max_on_driver: int = _MAX_MESSAGES_ON_DRIVER
     """The number of messages up to which rows are processed on the driver."""
     max_shown: int = MAX_STREAMS_WITH_FIGURES
@@ -179,13 +179,13 @@ class AuditPipeline:
     """What is not judged, but counted."""
     is_kept: bool = False
     """Whether the tables of figures are wanted whole, however many virtual streams there are."""
-    seconds: dict[str, float] = field(default_factory=dict)
+    _seconds: dict[str, float] = field(init=False, default_factory=dict)
 
-    def run(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
-        """The report on `messages` and `streams`, and on the *operations* (`client_journal.JOURNAL`) of a scenario."""
-        return self.audit(messages, streams, operations).report
+    def run(self, messages: DataFrame, streams: DataFrame, journal: DataFrame | None = None) -> Report:
+        """The report on `messages` and `streams`, and on the *journal* (`client_journal.JOURNAL`) of a scenario's clients."""
+        return self.audit(messages, streams, journal).report
 
-    def audit(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> AuditResult:
+    def audit(self, messages: DataFrame, streams: DataFrame, journal: DataFrame | None = None) -> AuditResult:
         """As `run`, with what the report was made of."""
         context = self.context
         cut = build_cut_tables(streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, closed=self.closed)
@@ -206,7 +206,7 @@ class AuditPipeline:
                 threads if self._is_on_driver(cut) else None,
                 copies=copies,
                 cut=cut,
-                operations=operations,
+                journal=journal,
                 has_windows=bool(context.windows),
                 max_shown=None if self.is_kept else self._limit_shown(cut),
             )
@@ -217,7 +217,7 @@ class AuditPipeline:
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self.store.seal()
-        return AuditResult(report=replace(report, seconds=self.seconds), copies=copies, buckets=buckets, cut=cut)
+        return AuditResult(report=replace(report, seconds=self._seconds), copies=copies, buckets=buckets, cut=cut)
 
     def find_differences(
         self, copies: DataFrame, cut: CutTables, files: Sequence[str] | None
@@ -228,7 +228,7 @@ class AuditPipeline:
             return read("buckets", reconcile.BUCKETS), read("differences", classify.DIFFERENCES)
         with self._measure(AuditStage.RECONCILE):
             tracks, on_driver = reconcile.build_tracks(copies, cut), self._is_on_driver(cut)
-            folded = one_pass.fold_copies(copies, cut, tracks, files, on_driver=on_driver, size=self.bucket)
+            folded = one_pass.fold_copies(copies, cut, tracks, files, on_driver=on_driver, size=self.bucket_size)
         buckets = self._run_stage(
             AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, on_driver=True
         )
@@ -275,7 +275,7 @@ class AuditPipeline:
         self.on_stage(stage)
         started = time.monotonic()
         yield
-        self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
+        self._seconds[stage.value] = self._seconds.get(stage.value, 0.0) + time.monotonic() - started
 
     def _classify_differences(
         self, copies: DataFrame, cut: CutTables, backsteps: DataFrame, folded: one_pass.SinglePassResult
@@ -292,8 +292,8 @@ class AuditPipeline:
         spark = copies.sparkSession
         with without_codegen(spark):
             steps = None if folded.is_in_order else backsteps
-            suspected = set(reconcile.find_suspects(folded.buckets, steps, cut, size=self.bucket))
-            purged = classify.find_purged_buckets(copies, cut, size=self.bucket)
+            suspected = set(reconcile.find_suspects(folded.buckets, steps, cut, size=self.bucket_size))
+            purged = classify.find_purged_buckets(copies, cut, size=self.bucket_size)
             if purged is not None:
                 suspected.update(plain_rows(collect_arrow(purged)))
             suspects = make_table(spark, sorted(suspected), SUSPECTS)
@@ -301,10 +301,10 @@ class AuditPipeline:
             which = sorted({bucket for *_, bucket in suspected})
             on_driver = differing_messages.count_rows(folded.buckets, suspected) <= _MAX_ROWS_COLLECTED
             if on_driver:
-                rows = differing_messages.gather_rows(copies, suspects, which, size=self.bucket)
+                rows = differing_messages.gather_rows(copies, suspects, which, size=self.bucket_size)
                 messages = differing_messages.select_differing(rows, copies, cut, backsteps)
             else:
-                messages = differing_messages.select_messages_near(copies, which, size=self.bucket)
+                messages = differing_messages.select_messages_near(copies, which, size=self.bucket_size)
             result = self._classify_messages(messages, copies, cut, folded, backsteps, suspects if which else None)
             return make_local(result, classify.DIFFERENCES) if on_driver else result
 
@@ -327,12 +327,12 @@ class AuditPipeline:
         )
         if suspects is not None:
             result = result.unionByName(
-                classify.find_message_differences(messages, copies, cut, extents, suspects, size=self.bucket)
+                classify.find_message_differences(messages, copies, cut, extents, suspects, size=self.bucket_size)
             )
         strange = differing_messages.find_misplaced_buckets(folded.buckets)
         if {part for part, _ in strange} & {"foreign", "ahead"}:
             ahead = {bucket for part, bucket in strange if part == "ahead"}
-            result = result.unionByName(classify.find_misplaced(copies, cut, ahead, size=self.bucket))
+            result = result.unionByName(classify.find_misplaced(copies, cut, ahead, size=self.bucket_size))
         if cut.holes:
             result = result.unionByName(classify.find_deleted_everywhere(copies, cut))
         if not folded.is_in_order:
