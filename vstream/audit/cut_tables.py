@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -68,6 +68,7 @@ _READERS = make_schema("""
 """)
 _CLOSED = make_schema("virtual string, stream string, origin string, until bigint, read_to bigint, until_ns bigint")
 _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
+_OriginRow = Row(*_ORIGINS.names)
 # Spark's own rows look each attribute up in a list of names.
 _StreamRow = make_dataclass("_StreamRow", STREAMS.names, slots=True)
 _SourceRow = make_dataclass("_SourceRow", ("origin", "last_seq"), slots=True)
@@ -173,8 +174,8 @@ def build_cut_tables(
         for origin in origin_rows:
             for row in readers:
                 removed = early[row.stream], row.stream in purged
-                expected.append((*origin, *_make_reader_row(row, origin[1], seen), *removed))
-        names = [None, *(origin[1] for origin in origin_rows)]
+                expected.append((*origin, *_make_reader_row(row, origin.origin, seen), *removed))
+        names = [None, *(origin.origin for origin in origin_rows)]
         for row in rows_of_one:
             origin_names = [row.stream] if is_origin(row) else names
             tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in origin_names]
@@ -188,8 +189,8 @@ def build_cut_tables(
         identities={(row.virtual, row.stream): row.identity for row in rows if row.identity is not None},
         tracks=tracks,
         mirrors=frozenset(mirrors),
-        bounds={row[:2]: row[3:5] for row in origins},
-        readers={row[0]: row[-1] for row in origins},
+        bounds={(row.virtual, row.origin): (row.origin_first, row.origin_last) for row in origins},
+        readers={row.virtual: row.readers for row in origins},
         counters=frozenset(row.virtual for row in rows if row.sources and row.limits and _COUNTING in row.limits),
         holes=() if is_narrow or is_sampled else [_make_hole_row(row) for row in rows if _has_hole(row)],
         is_narrow=is_narrow,
@@ -237,7 +238,7 @@ def _list_mirrors(streams: Sequence[Any]) -> list[Any]:
     return [row for row in streams if row.mirror is not None or (is_mirrored and row.role == _READ and not row.sources)]
 
 
-def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int, *, is_narrow: bool) -> list[tuple[Any, ...]]:
+def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int, *, is_narrow: bool) -> list[Row]:
     rows = []
     for row in (row for row in streams if is_origin(row)):
         keys = row.limits.keys() if row.limits is not None else _SELECTIVE
@@ -248,11 +249,12 @@ def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int, *, is_
         age = None if may_lose_any else _find_age(row.limits)
         keeps = (row.limits or {}).get(_BY_SUBJECT)
         first_kept = None if is_narrow or row.path == CAPTURE else find_first_kept(row)
-        rows.append((virtual, row.stream, row.region, *ends, *may_lose, age, began, keeps, first_kept, readers))
+        facts = *ends, *may_lose, age, began, keeps, first_kept
+        rows.append(_OriginRow(virtual, row.stream, row.region, *facts, readers))
     # A migration leaves streams behind that readers still take from; from one that was given up they have taken.
     names = {source.origin for row in streams for source in row.sources} - {row.stream for row in streams}
     unknown = *(None,) * 5, True, True, False, None, 1, None, None
-    return rows + [(virtual, name, *unknown, readers) for name in sorted(names)]
+    return rows + [_OriginRow(virtual, name, *unknown, readers) for name in sorted(names)]
 
 
 def _find_cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
