@@ -22,7 +22,7 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
 from vstream.audit import audit_tables, extract, follow
 from vstream.audit.context import AuditContext
-from vstream.audit.cut_tables import SKEW_NS, build_cut_tables
+from vstream.audit.cut_tables import build_cut_tables
 from vstream.audit.follow import Follower
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.report import AuditVerdict, Report
@@ -274,7 +274,7 @@ def test_what_a_roll_up_removed_in_the_region_that_it_came_to_later_is_not_lost(
     assert [rolled_up.api(f"STREAM.INFO.r-{region}")["state"]["messages"] for region in REGIONS] == [2, 3]
     deadline = time.monotonic() + 60
     # What is so new that it came after the cut, if clocks differ, would excuse it, too.
-    while age_of_last(rolled_up.api("STREAM.INFO.r-east")) <= SKEW_NS / 1e9:
+    while age_of_last(rolled_up.api("STREAM.INFO.r-east")) <= stream_cuts.SKEW_NS / 1e9:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert errors(audit_server(spark, rolled_up, tmp_path)) == []
@@ -321,18 +321,18 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
 def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done(
     spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_cuts, "_MAX_CLOCK_SKEW_NS", 0)
-    # Readers are read from before the moment on, for their clocks may be behind.
-    monkeypatch.setattr(extract, "_MAX_CLOCK_LAG_NS", 3600 * 10**9)
     since_ns = time.time_ns()
     config = {"name": "r-east", "storage": "memory", "allow_direct": True, "sources": sources()}
     # Everything arrives in one region once more, long after it was written.
     filled_server.api("STREAM.DELETE.r-east")
     filled_server.api("STREAM.CREATE.r-east", config)
     wait_for(filled_server, 2 * MESSAGES_EACH)
-    extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
+    # Readers are read from further before the moment on, for their clocks may be behind those of write streams.
+    monkeypatch.setattr(stream_cuts, "MAX_SKEW_NS", 40 * 60 * 10**9)
+    in_an_hour_ns = time.time_ns() + 60 * 60 * 10**9
+    extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=in_an_hour_ns)
     assert audit_tables.extract_tables(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
-    monkeypatch.setattr(extract, "_MAX_CLOCK_LAG_NS", 0)
+    monkeypatch.setattr(stream_cuts, "MAX_SKEW_NS", 0)
     report = audit_server(spark, filled_server, tmp_path, since_ns=since_ns)
     assert (errors(report), report.messages) == ([], 2 * MESSAGES_EACH)
     # There are older messages: its limit has not taken the first of these.

@@ -14,11 +14,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from vstream.audit.cut_tables import SKEW_NS, CutTables
+from vstream.audit.cut_tables import CutTables
 from vstream.audit.differing_messages import DifferingMessages
 from vstream.audit.local_frames import make_table
 from vstream.audit.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, classify_by_cut, select_rows_near
 from vstream.audit.schema import make_schema
+from vstream.audit.source.stream_cuts import SKEW_NS
 
 DIFFERENCES = make_schema("""
     virtual string not null, origin string, former string, origin_seq bigint, stream string not null,

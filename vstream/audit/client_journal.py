@@ -6,9 +6,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from vstream.audit.classify import DIFFERENCES
-from vstream.audit.cut_tables import SKEW_NS, CutTables
+from vstream.audit.cut_tables import CutTables
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import make_schema
+from vstream.audit.source.stream_cuts import SKEW_NS
 from vstream.capture.digest import to_signed_int64
 from vstream.capture.records import OperationKind, OperationOutcome
 from vstream.capture.store import Capture

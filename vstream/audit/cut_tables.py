@@ -30,8 +30,6 @@ from vstream.topology.stream_config import UNTIL_KEY
 
 CAPTURE: Final = "capture"
 """The path of streams read from a capture."""
-SKEW_NS: Final = 1_000_000_000
-"""Clock difference between machines below which a time proves nothing, in nanoseconds."""
 
 _ANY: Final = frozenset({"retention"})
 TTL: Final = "allow_msg_ttl"

@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import server_access
 from vstream.audit.closed import LOST_OLDEST, OLDEST_FIRST, SIZES
-from vstream.audit.cut_tables import CAPTURE, HAS_HOLES, REPLACING, SKEW_NS, is_origin
+from vstream.audit.cut_tables import CAPTURE, HAS_HOLES, REPLACING, is_origin
 from vstream.audit.daemon_threads import DaemonExecutor
 from vstream.audit.sample import sample_subjects
 from vstream.audit.schema import MESSAGES
@@ -42,8 +42,6 @@ _REMOVING: Final = OLDEST_FIRST | {"max_msgs_per_subject", "retention"}
 _UNLED: Final = "its replica that answers has no leader, or hears too few others: they may have more messages"
 MAX_BEFORE_SPARK: Final = 200_000
 """Number of messages that this process can read before Spark has started."""
-_MAX_CLOCK_LAG_NS: Final = 5 * 10**9
-"""Nanoseconds by which a reader's clock may be behind the clock of the server that stored the message first."""
 _TASK_ROWS: Final = 20_000
 """Messages in one task of a thread."""
 _THREAD_COUNT: Final = 8
@@ -264,15 +262,16 @@ def to_server_clock(moment_ns: int, cuts: Sequence[StreamCut]) -> int:
     """Convert *moment_ns* of this machine's clock, which may be wrong, to the servers'; *cuts* were taken just now."""
     told = [item.cut_at_ns for item in cuts if item.error is None]
     ahead = median_low(told) - time.time_ns() if told else 0
-    return moment_ns + ahead if abs(ahead) > SKEW_NS else moment_ns
+    return moment_ns + ahead if abs(ahead) > stream_cuts.SKEW_NS else moment_ns
 
 
 def _ask_for_recent(cut: StreamCut, access: Access, since_ns: int) -> StreamCut:
-    """The part of *cut* stored since *since_ns*; of readers, also some older messages: their clocks may be behind."""
+    """The part of *cut* stored since *since_ns*; of a reader, its copies of that, which another server has stored."""
     if cut.error is not None:
         return cut
-    behind_ns = 0 if is_origin(cut.stream_ref) else _MAX_CLOCK_LAG_NS
-    recent = stream_cuts.ask_for_period(cut, access, since_ns=since_ns - behind_ns)
+    # The clock of a reader's server may be behind that of the origin's.
+    stored_ns = since_ns if is_origin(cut.stream_ref) else since_ns - stream_cuts.MAX_SKEW_NS
+    recent = stream_cuts.ask_for_period(cut, access, since_ns=stored_ns)
     # What arrives late of an origin that has written nothing since is older, too.
     first = recent.first_seq if recent.messages else cut.last_seq + 1
     return replace(recent, first_seq=first, messages=cut.messages if recent.messages else 0)

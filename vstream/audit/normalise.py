@@ -20,9 +20,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from vstream.audit import routes
-from vstream.audit.cut_tables import SKEW_NS, CutTables, tabulate_closed
+from vstream.audit.cut_tables import CutTables, tabulate_closed
 from vstream.audit.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.schema import MESSAGES, make_schema
+from vstream.audit.source.stream_cuts import SKEW_NS
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, REPLAY_SUFFIX, header_name
 
 COPIES = make_schema("""

@@ -23,9 +23,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from xxhash import xxh64_intdigest
 
-from vstream.audit.cut_tables import SKEW_NS, CutTables
+from vstream.audit.cut_tables import CutTables
 from vstream.audit.local_frames import collect_arrow, plain_rows
 from vstream.audit.schema import make_schema
+from vstream.audit.source.stream_cuts import SKEW_NS
 
 BUCKET_SIZE: Final = 4096
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 from vstream.audit.source import bydirect
 from vstream.audit.source.client import Client, api_request, connect, parse_api_answer
@@ -28,9 +28,10 @@ _BY_LIMITS = "limits"
 _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "first_seq")
 _FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _BATCHES_SINCE = (2, 11)
-_SKEW = timedelta(seconds=1)
-_MAX_CLOCK_SKEW_NS = 5 * 10**9
-"""Nanoseconds by which the clocks of successive leaders of a stream may differ."""
+SKEW_NS: Final = 1_000_000_000
+"""Clock difference between machines below which a time proves nothing, in nanoseconds."""
+MAX_SKEW_NS: Final = 5 * SKEW_NS
+"""Clock difference, in nanoseconds, that a read of a period allows for between two servers: it costs a few messages more."""
 
 
 def take_cuts(
@@ -144,10 +145,11 @@ def find_limits(config: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _is_older(first_at: object, created: object) -> bool:
-    """Whether a stream's first message is older than the stream. Clocks may differ by a second."""
+    """Whether a stream's first message is older than the stream."""
     if first_at is None or created is None:
         return False
-    return datetime.fromisoformat(require_text(first_at)) + _SKEW < datetime.fromisoformat(require_text(created))
+    skew = timedelta(microseconds=SKEW_NS / 1000)
+    return datetime.fromisoformat(require_text(first_at)) + skew < datetime.fromisoformat(require_text(created))
 
 
 def _read_answer_time(told: object, asked_at: int) -> int:
@@ -207,15 +209,15 @@ def _last_sourced(source: Mapping[str, Any], version: str) -> int | None:
 def ask_for_period(
     cut: StreamCut, access: Access, *, since_ns: int | None = None, until_ns: int | None = None
 ) -> StreamCut:
-    """The part of *cut* that its server stored from *since_ns* to *until_ns*, in nanoseconds since 1970, or a bit more."""
+    """The part of *cut* stored from *since_ns* to *until_ns*, in nanoseconds since 1970, and MAX_SKEW_NS around that."""
     if not cut.is_readable or (since_ns is None and until_ns is None):
         return cut
     first = last = None
     with connect(access) as client:
         if since_ns is not None:
-            first = _find_sequence_at(client, access, cut, max(0, since_ns - _MAX_CLOCK_SKEW_NS))
+            first = _find_sequence_at(client, access, cut, max(0, since_ns - MAX_SKEW_NS))
         if until_ns is not None:
-            last = _find_sequence_at(client, access, cut, max(0, until_ns + 1 + _MAX_CLOCK_SKEW_NS)) - 1
+            last = _find_sequence_at(client, access, cut, max(0, until_ns + 1 + MAX_SKEW_NS)) - 1
     return cut.clip(first=first, last=last)
 
 
