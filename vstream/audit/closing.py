@@ -65,8 +65,8 @@ def judge_and_close(
     """
     state, closed = kept_messages.state, kept_messages.closed
     while True:
-        is_small = kept_messages.number - closed.messages < SMALL_AUDIT_MESSAGES
-        store = TableStore(streams.sparkSession, None if is_small else uri)
+        in_memory = kept_messages.number - closed.messages < SMALL_AUDIT_MESSAGES
+        store = TableStore(streams.sparkSession, None if in_memory else uri)
         messages = state.read_open(closed).unionByName(kept_messages.arrivals)
         audited = replace(pipeline, store=store, closed=closed).audit(messages, streams)
         report, copies, cut = audited.report, audited.copies, audited.cut

@@ -133,8 +133,8 @@ def size_settings(messages: int) -> dict[str, str]:
     """The settings that an audit of so many messages on this machine needs beside the usual ones."""
     if messages >= SMALL_AUDIT_MESSAGES:
         return {_JAVA_OPTIONS: f"{FAST_JAVA} {_QUICK_COMPILER_OPTION}"} if messages < _OPTIMIZED_FROM_MESSAGES else {}
-    is_short = messages < _COMPILED_FROM_MESSAGES
-    return {name: value for name, value in SMALL_SETTINGS.items() if is_short or ".codegen." not in name}
+    compiles = messages >= _COMPILED_FROM_MESSAGES
+    return {name: value for name, value in SMALL_SETTINGS.items() if not (compiles and ".codegen." in name)}
 
 
 @contextmanager

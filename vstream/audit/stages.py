@@ -1,9 +1,10 @@
 """
 The stages of an audit. Each writes tables that later stages read, and that can be stored.
 
-What is collected on the driver: a row for each stream, for each origin with each reader, and for each 4,096 messages
-of these; up to `_MAX_MESSAGES_ON_DRIVER` messages, all of them, and up to `_MAX_ROWS_COLLECTED` of buckets that differ; 100 ranges and five examples
-of a finding, and figures of 100 virtual streams in at most 1,440 intervals.
+The driver is this process, as Spark calls it; what is on the driver need not be computed by tasks. Collected there are: a
+row for each stream, for each origin with each reader, and for each 4,096 messages of these; up to
+`_MAX_MESSAGES_ON_DRIVER` messages, all of them, and up to `_MAX_ROWS_COLLECTED` of buckets that differ; 100 ranges and five
+examples of a finding, and figures of 100 virtual streams in at most 1,440 intervals.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def command(
     )
     named = NamedTarget.at(target)
     options.refuse_options("needs --publish", {"--publish-as": publish_as and publish is None})
-    _refuse_contradictions(named, request, spark_at, followed_as=output if follow else None)
+    _refuse_combinations(named, request, spark_at, followed_as=output if follow else None)
     require_spark()
     if follow:
         _follow(_find_servers(Path(target), request, templates, lab), request, printer)
@@ -202,7 +202,7 @@ class _Printer:
             save_output(self.html, render_page(report))
 
 
-def _refuse_contradictions(
+def _refuse_combinations(
     target: NamedTarget, request: AuditRequest, address: SparkAddress, *, followed_as: str | None
 ) -> None:
     """Raise BadParameter for an option that excludes another, or *target*; *followed_as* is the format of --follow."""
