@@ -410,14 +410,27 @@ def extract_and_judge(extractor: TargetExtractor, session: AuditSession, begun: 
 
 def judge_input(session: AuditSession, request: AuditRequest, audit_input: AuditInput) -> Report:
     """Judge *audit_input*: with a state, what is not closed, unless all results are wanted."""
+    pipeline = AuditPipeline(
+        store=TableStore(session.spark),
+        context=audit_input.context,
+        max_shown=request.max_shown,
+        on_stage=lambda stage: session.progress.begin(stage.value),
+    )
     kept_messages = audit_input.kept_messages
     if kept_messages is None or request.tables_uri is not None or request.publish is not None:
-        return _judge_all(session, request, audit_input)
-    return _judge_open(session, request, audit_input, kept_messages)
+        return _judge_all(session, request, audit_input, pipeline)
+    scratch_uri = uri_of(f"{session.scratch}/audit")
+    with convert_spark_errors():
+        try:
+            return judge_and_close(kept_messages, audit_input.tables.streams, pipeline, scratch_uri).report
+        finally:
+            session.spark.catalog.clearCache()
 
 
-def _judge_all(session: AuditSession, request: AuditRequest, audit_input: AuditInput) -> Report:
-    """Judge all of *audit_input*, and store all results if requested."""
+def _judge_all(
+    session: AuditSession, request: AuditRequest, audit_input: AuditInput, pipeline: AuditPipeline
+) -> Report:
+    """Judge all of *audit_input* by *pipeline*, and store all results if requested."""
     tables_uri, names = request.tables_uri, request.streams
     tables, context, journal = audit_input.tables, audit_input.context, audit_input.journal
     uri = tables_uri or _choose_scratch_uri(session, tables)
@@ -433,38 +446,13 @@ def _judge_all(session: AuditSession, request: AuditRequest, audit_input: AuditI
         )
         journal = select_virtuals(journal, names) if journal is not None else None
         context = replace(context, models={name: context.models.get(name, "virtual") for name in names})
-    pipeline = AuditPipeline(
-        store=store,
-        context=context,
-        first_stage=request.first_stage,
-        max_shown=request.max_shown,
-        is_kept=tables_uri is not None or request.publish is not None,
-        on_stage=lambda stage: session.progress.begin(stage.value),
-    )
+    is_kept = tables_uri is not None or request.publish is not None
+    pipeline = replace(pipeline, store=store, context=context, first_stage=request.first_stage, is_kept=is_kept)
     report = pipeline.run(tables.messages, tables.streams, journal)
     if request.publish is not None:
         session.progress.begin("publish")
         publish_results(store, request.publish, request.publish_as)
     return report
-
-
-def _judge_open(
-    session: AuditSession, request: AuditRequest, audit_input: AuditInput, kept_messages: KeptMessages
-) -> Report:
-    """Judge what is not closed of *kept_messages*, the messages of *audit_input*."""
-    pipeline = AuditPipeline(
-        store=TableStore(session.spark),
-        context=audit_input.context,
-        max_shown=request.max_shown,
-        on_stage=lambda stage: session.progress.begin(stage.value),
-    )
-    with convert_spark_errors():
-        try:
-            return judge_and_close(
-                kept_messages, audit_input.tables.streams, pipeline, uri_of(f"{session.scratch}/audit")
-            ).report
-        finally:
-            session.spark.catalog.clearCache()
 
 
 @contextmanager
