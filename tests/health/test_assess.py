@@ -13,6 +13,7 @@ from rich.console import Console
 from tests.health.doctor.test_examine import BUNDLE, TOPOLOGY, healthy, with_stream
 from tests.support.paths import ROOT
 from vstream.cli.views.status import render_screen
+from vstream.errors import VstreamError
 from vstream.health.assess import assess
 from vstream.health.pairs import has_taken_all
 from vstream.health.prometheus import render_metrics
@@ -203,7 +204,7 @@ def test_a_dead_server_is_no_meta_leader_though_the_others_still_name_it() -> No
 
 
 def test_without_keys_the_loaded_rules_are_unknown() -> None:
-    status = assess(TOPOLOGY, healthy(), "topology `acme` needs keys that are not here")
+    status = assess(TOPOLOGY, healthy(), VstreamError("topology `acme` needs keys that are not here"))
     assert status.verdict is StatusVerdict.UNKNOWN
     assert [problem.text for problem in status.unknown] == [
         "the loaded mapping rules are not known: topology `acme` needs keys that are not here"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from vstream.errors import VstreamError
 from vstream.health.loaded_mappings import LoadedMappings, MappedOperation, compare_mappings, list_serving
 from vstream.health.pairs import assess_pairs
 from vstream.health.problems import find_problems, find_unknown
@@ -16,14 +17,14 @@ from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams
 
-NO_BUNDLE = "the expected rules were not rendered"
+_NOT_RENDERED = VstreamError("the expected rules were not rendered")
 
 
-def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | str = NO_BUNDLE) -> Status:
+def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | VstreamError = _NOT_RENDERED) -> Status:
     """
     The status of *topology* that *snapshot* shows.
 
-    *bundle* says what servers are to have loaded; or a text, why that is not known.
+    *bundle* says what servers are to have loaded; or an error, why that is not known.
     """
     streams = list_physical_streams(topology)
     loaded = compare_mappings(topology, bundle, snapshot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
+from vstream.errors import VstreamError
 from vstream.formatting import summarize_names
 from vstream.health.snapshot import ServerSnapshot, Snapshot
 from vstream.plan.plan import ACCOUNT, RULE, USERS, RuleChange, kind_of
@@ -137,10 +138,10 @@ class LoadedMappings:
         )
 
 
-def compare_mappings(topology: Topology, bundle: Bundle | str, snapshot: Snapshot) -> LoadedMappings:
-    """Compare what servers have loaded with *bundle*; a text instead of it says why there is none."""
-    if isinstance(bundle, str):
-        return LoadedMappings(problem=bundle)
+def compare_mappings(topology: Topology, bundle: Bundle | VstreamError, snapshot: Snapshot) -> LoadedMappings:
+    """Compare what servers have loaded with *bundle*; an error instead of it says why there is none."""
+    if isinstance(bundle, VstreamError):
+        return LoadedMappings(problem=bundle.message)
     expected = {**list_rule_entries(bundle.mappings), **list_account_entries(bundle.accounts)}
     loaded = {}
     for server in snapshot.servers:

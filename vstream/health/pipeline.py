@@ -25,7 +25,7 @@ class StatusSource:
 
     topology: Topology
     servers: Servers
-    bundle: Bundle | str
+    bundle: Bundle | VstreamError
 
     async def read(self, timeout: float) -> Status:
         """The status now, after *timeout* seconds at most. Raises NotReachableError if nothing answers."""
@@ -35,7 +35,7 @@ class StatusSource:
 
 def make_status_source(topology: Topology, servers: Servers, templates: Path | None) -> StatusSource:
     """The status of *servers*, which are those of *topology*: their keys may be on another machine."""
-    bundle: Bundle | str
+    bundle: Bundle | VstreamError
     try:
         if templates is None:
             bundle = render_loaded(topology, provide_signer(topology, servers.lab) if topology.has_accounts else None)
@@ -44,7 +44,7 @@ def make_status_source(topology: Topology, servers: Servers, templates: Path | N
     except InvalidInputError:
         raise
     except VstreamError as error:
-        bundle = error.message
+        bundle = error
     return StatusSource(topology=topology, servers=servers, bundle=bundle)
 
 
