@@ -124,12 +124,10 @@ class EarlyReading(BegunReading):
     given_up: Event
 
     @classmethod
-    def begin(
-        cls, read: Callable[[Any, Event], ExtractedTables], source: ExtractPlan | Capture, messages: int
-    ) -> EarlyReading:
-        """Begin to *read* the *messages* of *source*."""
+    def begin(cls, read: Callable[[Event], ExtractedTables], messages: int) -> EarlyReading:
+        """Begin to *read* so many *messages*, which ends early once its event is set."""
         given_up, thread = Event(), DaemonExecutor(1)
-        extracted = thread.submit(read, source, given_up)
+        extracted = thread.submit(read, given_up)
         thread.shutdown(wait=False)
         return cls(messages=messages, extracted=extracted, given_up=given_up)
 
@@ -239,7 +237,7 @@ class TopologyExtractor(TargetExtractor):
             return NOT_BEGUN
         plan = self.make_plan(scratch)
         if self._reader.is_whole and plan.messages <= MAX_BEFORE_SPARK:
-            return EarlyReading.begin(extract, plan, plan.messages)
+            return EarlyReading.begin(partial(extract, plan), plan.messages)
         return PlannedReading(messages=plan.messages, plan=plan)
 
     def read(self, session: AuditSession, begun: BegunReading) -> AuditInput:
@@ -331,7 +329,7 @@ class CaptureExtractor(TargetExtractor):
     def begin_reading(self, _scratch: Path, _address: SparkAddress) -> BegunReading:
         """Begin to read the capture."""
         messages = sum(stream.messages or 0 for stream in self._manifest.streams)
-        return EarlyReading.begin(extract_capture, self._capture, messages)
+        return EarlyReading.begin(partial(extract_capture, self._capture), messages)
 
     def read(self, session: AuditSession, begun: BegunReading) -> AuditInput:
         """The messages of the capture and the answers that clients got."""
