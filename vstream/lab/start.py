@@ -135,7 +135,7 @@ async def start_missing(start: Start, running: frozenset[str]) -> None:
         raise LabError(f"servers of lab `{name}` are running, but its record is missing", hint=hint)
     _require_same_servers(start, record, hint)
     if not add_regions.new_regions(start.topology, record):
-        await _start_missing(start, running, record, hint)
+        await _start_recorded(start, running, record, hint)
         return
     links = choose.links_of_running_lab(directory, record.servers, start.setup.links, start.shape)
     async with _claim_ports() as place:
@@ -143,10 +143,11 @@ async def start_missing(start: Start, running: frozenset[str]) -> None:
         grown = add_regions.extend_record(
             directory, record, start.topology, start.programs, backend=links.backend, reserved=reserved
         )
-        await _start_missing(start, running, grown, hint)
+        await _start_recorded(start, running, grown, hint)
 
 
-async def _start_missing(start: Start, running: frozenset[str], record: LabRecord, hint: str) -> None:
+async def _start_recorded(start: Start, running: frozenset[str], record: LabRecord, hint: str) -> None:
+    """Start what of *record* is not *running*."""
     directory, name = start.directory, start.directory.name
     links = choose.links_of_running_lab(directory, record.servers, start.setup.links, start.shape)
     links = add_regions.extend_links(links, record, choose.initial_links(record.servers, links.backend, start.shape))

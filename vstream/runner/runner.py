@@ -47,7 +47,6 @@ from vstream.runner.events import (
     StepBegan,
     StepEnded,
     Watcher,
-    WorkerProgress,
     WorkloadBegan,
     describe_action,
 )
@@ -202,7 +201,7 @@ async def _start_clients(recording: _Recording, environment: Environment) -> Asy
     specs = specify_workers(recording.scenario, environment, recording.capture.path, recording.started_at)
     workers = Workers(
         tuple(recording.make_process(spec.region, "vstream.runner.workload.worker", WORKER, spec) for spec in specs),
-        lambda region, progress: recording.on_event(WorkerProgress(region=region, progress=progress)),
+        recording.on_event,
     )
     async with _end_with(workers.end_now):
         await workers.start(within=_CLIENTS_TIMEOUT)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from vstream.errors import VstreamError
 from vstream.runner.client_checks import TriedStream
 from vstream.runner.environment import Environment
+from vstream.runner.events import Watcher, WorkerProgress
 from vstream.runner.workload.spec import (
     FINISH,
     GO,
@@ -139,11 +140,9 @@ class WorkerProcess:
 class Workers:
     """All workers of a run."""
 
-    def __init__(
-        self, workers: tuple[WorkerProcess, ...], on_progress: Callable[[str, WorkloadProgress], None]
-    ) -> None:
+    def __init__(self, workers: tuple[WorkerProcess, ...], on_event: Watcher) -> None:
         self._workers = workers
-        self._on_progress = on_progress
+        self._on_event = on_event
 
     async def start(self, *, within: float) -> None:
         """Start them, and wait until every client is connected and every consumer created. Raises VstreamError if that fails."""
@@ -153,7 +152,7 @@ class Workers:
     def _take_progress(self, worker: WorkerProcess, line: bytes) -> None:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
             worker.latest = PROGRESS.validate_json(line)
-            self._on_progress(worker.name, worker.latest)
+            self._on_event(WorkerProgress(region=worker.name, progress=worker.latest))
 
     async def begin_load(self, begin: int) -> None:
         """Let all clients publish and read from *begin* on, in nanoseconds since the capture's start."""

@@ -56,7 +56,7 @@ class World:
     @asynccontextmanager
     async def working(self, spec: WorkerSpec) -> AsyncIterator[Workers]:
         """A worker that has begun. Afterwards everything has an outcome, and it has ended."""
-        workers = Workers((self.helper(spec),), lambda _name, _progress: None)
+        workers = Workers((self.helper(spec),), lambda _event: None)
         await workers.start(within=60)
         await workers.begin_load(self.now())
         try:
@@ -377,7 +377,7 @@ from vstream.runner.workers import WorkerProcess, Workers
 
 async def main():
     helper = WorkerProcess("worker", "vstream.runner.workload.worker", sys.stdin.buffer.readline().strip(), Path(sys.argv[1]))
-    workers = Workers((helper,), lambda name, progress: None)
+    workers = Workers((helper,), lambda _event: None)
     await workers.start(within=60)
     await workers.begin_load(0)
     print(helper._process.pid, flush=True)
@@ -446,7 +446,7 @@ async def test_a_worker_that_waits_for_a_paused_server_ends_with_its_runner_too(
 
 async def test_what_a_killed_worker_had_flushed_can_be_read(world: World) -> None:
     helper = world.helper(world.spec)
-    workers = Workers((helper,), lambda _name, _progress: None)
+    workers = Workers((helper,), lambda _event: None)
     await workers.start(within=60)
     await workers.begin_load(0)
     await world.wait_for_record(OperationOutcome.OK)
