@@ -293,6 +293,11 @@ def test_what_a_repair_would_do_in_words() -> None:
     ]
 
 
+def test_where_it_is_not_known_whether_servers_are_down_nobody_says_that_they_are() -> None:
+    lines = [line.plain for line in view.render_sourcing(SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN),)))]
+    assert [line.rpartition("; ")[2] for line in lines] == ["bring back servers that are down, then check again"]
+
+
 def test_progress_begins_again_with_each_stage() -> None:
     progress = progress_bar()
     shown = view.RepairView(progress, is_text=False)

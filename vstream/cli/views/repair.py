@@ -89,7 +89,7 @@ def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
             f"{pair.state.value:8}",
             "bold cyan",
             f"{pair.origin} → {pair.reader}",
-            f": {pair.detail}; bring its servers back, then check again",
+            f": {pair.detail}; bring back servers that are down, then check again",
         )
 
 
