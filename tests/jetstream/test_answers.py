@@ -12,12 +12,12 @@ from tests.support.paths import ROOT
 from vstream.errors import MalformedAnswerError
 from vstream.jetstream.answers import (
     api_error,
-    check_source_infos,
-    check_state,
     decode_large,
     decode_object,
     describe_error,
     parse_sequence,
+    require_source_infos,
+    require_state,
 )
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.source_header import origin_of, parse_provenance
@@ -115,9 +115,9 @@ def test_what_a_server_says_is_wrong_is_quoted_as_far_as_anybody_reads(key: str)
 @pytest.mark.parametrize("last", ["x" * 100, None, 1.5, True, []])
 def test_a_state_without_its_numbers_is_one_error(last: object) -> None:
     with pytest.raises(MalformedAnswerError):
-        check_state({"messages": 1, "first_seq": 1, "last_seq": last}, "snapshot")
+        require_state({"messages": 1, "first_seq": 1, "last_seq": last}, "snapshot")
     with pytest.raises(MalformedAnswerError):
-        check_state(last, "snapshot")
+        require_state(last, "snapshot")
 
 
 @pytest.mark.parametrize(
@@ -125,5 +125,5 @@ def test_a_state_without_its_numbers_is_one_error(last: object) -> None:
 )
 def test_what_is_said_of_sources_has_the_right_types(info: dict[str, Any]) -> None:
     with pytest.raises(MalformedAnswerError, match=r"`info\.(sources|mirror)"):
-        check_source_infos(info, "west")
-    assert check_source_infos({"sources": [{"name": "a", "seq": None}]}, "west") == {"sources": [{"name": "a"}]}
+        require_source_infos(info, "west")
+    assert require_source_infos({"sources": [{"name": "a", "seq": None}]}, "west") == {"sources": [{"name": "a"}]}

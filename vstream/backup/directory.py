@@ -27,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 from vstream.capture.store import Capture
 from vstream.errors import MalformedAnswerError, RefusedError, VstreamError
 from vstream.files import ensure_writable, write_private
-from vstream.jetstream.answers import check_config, check_state
+from vstream.jetstream.answers import require_config, require_state
 from vstream.value_class import value_class
 
 FORMAT = 1
@@ -121,8 +121,8 @@ class BackupDirectory:
         try:
             record = _RECORD_TYPE.validate_json(self.capture.read_document(_RECORD_FILE))
             for saved in record.streams:  # it may come from anybody
-                check_config(saved.config, saved.name)
-                check_state(saved.state, saved.name)
+                require_config(saved.config, saved.name)
+                require_state(saved.state, saved.name)
         except FileNotFoundError:
             if (self.path / "snapshots").is_dir():
                 hint = "it cannot be restored; remove it, and make another"

@@ -31,7 +31,7 @@ from vstream.formatting import format_count
 from vstream.health.repair.live.scan import ignore_progress, read_provenances
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
-from vstream.jetstream.answers import check_config
+from vstream.jetstream.answers import require_config
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.snapshots import CHUNK_BYTES, restore_snapshot
 from vstream.plan.consumer_failover import continue_from
@@ -226,7 +226,7 @@ def _refuse_older_servers(request: RestoreRequest, connections: Mapping[str, Rec
 
 def _is_confirmed(info: Mapping[str, Any]) -> bool:
     """Whether a server has said that it is complete."""
-    return WHOLE_KEY in check_config(info["config"], "info").get("metadata", {})
+    return WHOLE_KEY in require_config(info["config"], "info").get("metadata", {})
 
 
 class _Restored:
@@ -252,7 +252,7 @@ class _Restored:
     async def find(self) -> StreamConfig | None:
         """Its configuration on the servers, None if it is not there."""
         info = await self._read_info()
-        return None if info is None else StreamConfig(name=self.name, fields=check_config(info["config"], "info"))
+        return None if info is None else StreamConfig(name=self.name, fields=require_config(info["config"], "info"))
 
     @property
     def _marks(self) -> Mapping[str, str]:
@@ -283,7 +283,7 @@ class _Restored:
 
     def _require_mark(self, info: Mapping[str, Any]) -> None:
         """Raise RefusedError where a restore from a copy of the backup was faster: clients may be back."""
-        if check_config(info["config"], "info").get("metadata", {}).get(RESTORE_KEY) != self._request.record.id:
+        if require_config(info["config"], "info").get("metadata", {}).get(RESTORE_KEY) != self._request.record.id:
             raise RefusedError(
                 f"another command has restored `{self.name}` meanwhile",
                 hint="run this again: it continues if anything is left",

@@ -7,7 +7,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import Any
 
-from vstream.jetstream.answers import check_config, require_text
+from vstream.jetstream.answers import require_config, require_text
 from vstream.syntax.document import Json
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.stream_config import source_name
@@ -248,7 +248,7 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
     name = name or str(detail.get("name") or detail["config"]["name"])
     config = detail.get("config")
     if config is not None:  # which is not asked of replicas
-        check_config(config, name)
+        require_config(config, name)
     feeds = detail.get("sources") or ([detail["mirror"]] if detail.get("mirror") else ())
     is_mirror = bool(detail.get("mirror"))
     last = int(state["last_seq"])

@@ -23,12 +23,12 @@ from vstream.errors import (
 )
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import (
-    check_config,
-    check_source_infos,
     convert_malformed_errors,
     decode_large,
     parse_list,
     parse_total,
+    require_config,
+    require_source_infos,
 )
 from vstream.jetstream.connection import Connection, ask_api
 from vstream.topology import naming
@@ -202,7 +202,7 @@ class JetStreamAdmin:
         consumers: dict[str, ObservedConsumer] = {}
         missing: list[str] = []
         async for info in self._iterate(subject, "consumers", missing):
-            config = check_config(info.get("config"), subject)
+            config = require_config(info.get("config"), subject)
             if _is_placeholder(info):
                 missing.append(str(config.get("durable_name") or config.get("name")))
             elif config.get("durable_name"):
@@ -228,7 +228,7 @@ class JetStreamAdmin:
 
     async def info(self, name: str, *, timeout: float = REQUEST_TIMEOUT) -> dict[str, Any]:
         """STREAM.INFO of stream *name* from its leader, with the API's field names."""
-        return check_source_infos(
+        return require_source_infos(
             await self._ask_api("STREAM.INFO", name, None, timeout=timeout), f"STREAM.INFO {name}"
         )
 
@@ -236,7 +236,7 @@ class JetStreamAdmin:
         """Like `info`, for a client account's stream whose name is mapped to another: only lists show it."""
         subject = _spell_list_subject(None)
         async for info in self._iterate(subject, "streams"):
-            if check_config(info.get("config"), subject).get("name") == name:
+            if require_config(info.get("config"), subject).get("name") == name:
                 return info
         raise NotReachableError(f"no server answers for `{name}`")
 
@@ -300,7 +300,7 @@ def _spell_list_subject(account: str | None) -> str:
 
 def _read_stream(info: dict[str, Any], account: str | None, origin: str) -> ObservedStream:
     """Raises one of UNREADABLE for what cannot be read."""
-    config = check_config(info.get("config"), origin)
+    config = require_config(info.get("config"), origin)
     name = naming.qualified_name(account, config["name"])
     cluster, state = info.get("cluster") or {}, info.get("state") or {}
     replicas = len(cluster.get("replicas") or ()) + 1 if cluster else None
@@ -350,7 +350,7 @@ def _is_placeholder(info: Mapping[str, Any]) -> bool:
 def _parse_consumer(info: dict[str, Any], stream: str) -> ObservedConsumer:
     origin = naming.api_subject("CONSUMER.INFO", stream)
     with convert_malformed_errors(origin):
-        config = check_config(info.get("config"), origin)
+        config = require_config(info.get("config"), origin)
         cluster = info.get("cluster") or {}
         return ObservedConsumer(
             config=ConsumerConfig(stream=stream, durable=str(info.get("name", "")), fields=config),

@@ -170,7 +170,7 @@ def convert_malformed_errors(asked: str) -> Iterator[None]:
         raise MalformedAnswerError(asked, reason) from error
 
 
-def check_config(config: object, asked: str) -> dict[str, Any]:
+def require_config(config: object, asked: str) -> dict[str, Any]:
     """Return *config* (of a stream or a consumer) if its fields have the types that vstream relies on; null ones go."""
     if not isinstance(config, dict):
         raise MalformedAnswerError(asked, "it has no configuration")
@@ -181,7 +181,7 @@ def check_config(config: object, asked: str) -> dict[str, Any]:
     return config
 
 
-def check_state(state: object, asked: str) -> dict[str, Any]:
+def require_state(state: object, asked: str) -> dict[str, Any]:
     """Return *state*, of a stream, if its numbers are there."""
     with convert_malformed_errors(asked):
         checked: dict[str, Any] = dict(state)  # type: ignore[call-overload]  # what is no object raises
@@ -191,13 +191,13 @@ def check_state(state: object, asked: str) -> dict[str, Any]:
     return checked
 
 
-def check_source_infos(info: dict[str, Any], asked: str) -> dict[str, Any]:
+def require_source_infos(info: dict[str, Any], asked: str) -> dict[str, Any]:
     """Return *info*, a STREAM.INFO, if what it says of sources and mirrors has the right types; null fields go."""
     _require_fields(info, _SOURCE_INFOS, "info", asked)
     return info
 
 
-def check_info(info: object, asked: str) -> dict[str, Any]:
+def require_info(info: object, asked: str) -> dict[str, Any]:
     """Return *info*, a server's INFO on connect, without its null fields."""
     if not isinstance(info, dict):
         raise MalformedAnswerError(asked, "it is not a JSON object")

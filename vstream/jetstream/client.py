@@ -19,7 +19,7 @@ from nats.protocol import parser
 from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
 from vstream.errors import NOT_PERMITTED, MalformedAnswerError, NoRespondersError, NotPermittedError, VstreamError
-from vstream.jetstream.answers import MAX_PAYLOAD_BYTES, REFUSED, UNREADABLE, check_info
+from vstream.jetstream.answers import MAX_PAYLOAD_BYTES, REFUSED, UNREADABLE, require_info
 from vstream.topology.model import Endpoint
 
 MAX_CONTROL_LINE_BYTES = 1024 * 1024
@@ -140,7 +140,7 @@ class TidyClient(Client):
             raise RefusedForGoodError(f"what answers is not a nats-server: {error}") from error
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
-        info = check_info(info, "INFO")
+        info = require_info(info, "INFO")
         if initial_connection:
             self._server_info = self.info = info
         if self._has_login and not self._needs_tls:

@@ -18,7 +18,7 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError
-from vstream.jetstream.answers import api_error, check_config, check_state, convert_malformed_errors, decode_object
+from vstream.jetstream.answers import api_error, convert_malformed_errors, decode_object, require_config, require_state
 from vstream.jetstream.connection import Connection, ask_api
 from vstream.topology import naming
 from vstream.topology.stream_config import StreamConfig
@@ -65,14 +65,14 @@ async def take_snapshot(connection: Connection, stream: str, write: Callable[[by
             write(chunk.data)
             if chunk.reply:
                 await client.publish(chunk.reply, b"")
-        _check_end(chunk.headers or {}, subject)
+        _require_whole(chunk.headers or {}, subject)
     finally:
         if client.is_connected:
             await subscription.unsubscribe()
     with convert_malformed_errors(subject):
-        fields = check_config(answer.get("config"), subject)
+        fields = require_config(answer.get("config"), subject)
         return SnapshotHead(
-            config=StreamConfig(name=stream, fields=fields), state=check_state(answer["state"], subject)
+            config=StreamConfig(name=stream, fields=fields), state=require_state(answer["state"], subject)
         )
 
 
@@ -84,7 +84,7 @@ async def _read_chunk(arrived: asyncio.Queue[Any], stream: str) -> Any:
         raise NotReachableError(f"no more of the snapshot of `{stream}` within {_ANSWER_TIMEOUT:g} s") from None
 
 
-def _check_end(headers: Mapping[str, str], subject: str) -> None:
+def _require_whole(headers: Mapping[str, str], subject: str) -> None:
     """Raise ServerError if a snapshot's last message says that it is not all."""
     status = headers.get("Status")
     if status not in _ENDED_WELL:

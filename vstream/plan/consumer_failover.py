@@ -15,7 +15,7 @@ from datetime import MAXYEAR, datetime
 from typing import Any
 
 from vstream.errors import MalformedAnswerError, PlanError
-from vstream.jetstream.answers import UNREADABLE, check_config
+from vstream.jetstream.answers import UNREADABLE, require_config
 from vstream.subjects.algebra import matches
 from vstream.syntax.document import Json
 from vstream.topology.consumer_config import FAILOVER_KEY, POSITION_KEY, ConsumerConfig
@@ -221,7 +221,7 @@ def parse_position(text: str, file: str) -> Position:
             unknown=tuple(map(str, data["unknown"])),
             beyond=int(data["beyond"]),
             unacknowledged=int(data["unacknowledged"]),
-            config=check_config(data["config"], file),
+            config=require_config(data["config"], file),
             floor=int(data.get("floor", 0)),
         )
     except (*UNREADABLE, MalformedAnswerError):  # whoever may make a consumer may have written it

@@ -22,7 +22,7 @@ from vstream.audit.source.login import Login, load_login
 from vstream.audit.source.values import Access
 from vstream.credentials import check_plaintext
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
-from vstream.jetstream.answers import MAX_PAYLOAD_BYTES, REFUSED, api_error, check_info, decode_object, parse_sequence
+from vstream.jetstream.answers import MAX_PAYLOAD_BYTES, REFUSED, api_error, decode_object, parse_sequence, require_info
 
 MIN_BUFFER_BYTES = 1 << 20
 MIN_BATCH_BYTES = 512 << 10
@@ -217,7 +217,7 @@ class Client:
         line, _, rest = self._first_line()
         if not line.startswith(b"INFO "):
             raise VstreamError(f"{self.server} is not a NATS server: it says {line[:40]!r}")
-        self.info = check_info(decode_object(line[5:], self.server), self.server)
+        self.info = require_info(decode_object(line[5:], self.server), self.server)
         if tls and not (self.info.get("tls_required") or self.info.get("tls_available")):
             raise VstreamError(
                 f"{self.server} does not offer TLS: nothing was sent in clear",

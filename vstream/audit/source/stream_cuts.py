@@ -19,7 +19,7 @@ from vstream.audit.source.client import Client, api_request, connect, parse_api_
 from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, Access, SourceCursor, StreamCut, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import check_config, convert_malformed_errors, is_from_leader, require_text
+from vstream.jetstream.answers import convert_malformed_errors, is_from_leader, require_config, require_text
 from vstream.topology.stream_config import UNTIL_KEY, source_name
 
 _TAKING = frozenset({"write", "origin"})
@@ -100,7 +100,7 @@ def _cut_region(streams: Sequence[StreamRef], access: Access, path: str | None) 
 def _cut_stream(
     stream: StreamRef, info: Mapping[str, Any], asked_at: int, version: str, path: str | None, *, has_leader: bool
 ) -> StreamCut:
-    state, config = info["state"], check_config(info.get("config"), f"$JS.API.STREAM.INFO.{stream.stream}")
+    state, config = info["state"], require_config(info.get("config"), f"$JS.API.STREAM.INFO.{stream.stream}")
     chosen, problem = choose_path(config, version, path, has_leader=has_leader)
     has_batches = path is None and choose_path(config, version, DIRECT, has_leader=has_leader)[1] is None
     limits = find_limits(config)
