@@ -15,7 +15,7 @@ import bench_goals
 from bench_extract import fill, measure_work, server, texts
 
 from vstream.audit.audit_tables import read_live_messages
-from vstream.audit.closing import KeptMessages, judge_and_close
+from vstream.audit.closing import StateMessages, judge_and_close
 from vstream.audit.context import AuditContext
 from vstream.audit.extract import stream_row
 from vstream.audit.local_frames import make_table
@@ -87,9 +87,9 @@ def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[floa
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as scratch:
             context = AuditContext(subject="bench", models={"foo": "virtual"})
             arrivals, number = make_table(spark, [], MESSAGES), sum(cut.messages for cut in cuts)
-            kept_messages = KeptMessages(state=state, closed=advance.closed, arrivals=arrivals, number=number)
+            state_messages = StateMessages(state=state, closed=advance.closed, arrivals=arrivals, number=number)
             pipeline = AuditPipeline(store=TableStore(spark), context=context)
-            report = judge_and_close(kept_messages, streams, pipeline, f"file://{scratch}").report
+            report = judge_and_close(state_messages, streams, pipeline, f"file://{scratch}").report
         assert not report.findings, report.findings
 
     costs = {"reading": measure_work(one, 1_000_000, read), "judging": measure_work(one, 1_000_000, judge)}

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.audit_histories import History, Maker
 from tests.support.audit_timelines import NOW, SCRIPTED, SECOND, TROUBLES, StreamLog, Timeline
-from vstream.audit.closing import KeptMessages, judge_and_close
+from vstream.audit.closing import StateMessages, judge_and_close
 from vstream.audit.context import AuditContext
 from vstream.audit.local_frames import make_table
 from vstream.audit.report import Report
@@ -246,8 +246,8 @@ def audit_moments(
         )
         pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket_size=4, max_shown=10**9)
         arrivals = make_table(spark, [], MESSAGES)
-        kept_messages = KeptMessages(state=state, closed=advanced.closed, arrivals=arrivals, number=0)
-        mine = judge_and_close(kept_messages, table, pipeline, "", at_least=0)
+        state_messages = StateMessages(state=state, closed=advanced.closed, arrivals=arrivals, number=0)
+        mine = judge_and_close(state_messages, table, pipeline, "", at_least=0)
         whole_one = replace(pipeline, store=TableStore(spark)).run(advanced.messages, table)
         kinds = {timeline.virtual: timeline.kind for timeline in timelines}
         assert tell(mine.report) == tell(whole_one), moment

@@ -43,8 +43,8 @@ MAX_JUDGED: Final = 200_000
 
 
 @value_class
-class KeptMessages:
-    """What a *state* keeps of the messages to judge, and the *arrivals*, which it does not keep (`extract.read_plan`)."""
+class StateMessages:
+    """The messages of an audit with a *state*: those that it keeps, and the *arrivals* (`extract.read_plan`), which it does not."""
 
     state: AuditState
     closed: ClosedPart
@@ -55,19 +55,19 @@ class KeptMessages:
 
 
 def judge_and_close(
-    kept_messages: KeptMessages, streams: DataFrame, pipeline: AuditPipeline, uri: str, *, at_least: int = MAX_JUDGED
+    state_messages: StateMessages, streams: DataFrame, pipeline: AuditPipeline, uri: str, *, at_least: int = MAX_JUDGED
 ) -> AuditResult:
     """
-    Audit all *kept_messages* by *pipeline*, but those that are closed: these are only counted.
+    Audit all *state_messages* by *pipeline*, but those that are closed: these are only counted.
 
     Tables of many open messages are stored at *uri*. Virtual streams in which something is found are judged again as a
     whole. Then the state records which messages are closed now, if *at_least* so many are stored.
     """
-    state, closed = kept_messages.state, kept_messages.closed
+    state, closed = state_messages.state, state_messages.closed
     while True:
-        in_memory = kept_messages.number - closed.messages < SMALL_AUDIT_MESSAGES
+        in_memory = state_messages.number - closed.messages < SMALL_AUDIT_MESSAGES
         store = TableStore(streams.sparkSession, None if in_memory else uri)
-        messages = state.read_open(closed).unionByName(kept_messages.arrivals)
+        messages = state.read_open(closed).unionByName(state_messages.arrivals)
         audited = replace(pipeline, store=store, closed=closed).audit(messages, streams)
         report, copies, cut = audited.report, audited.copies, audited.cut
         disturbed = find_disturbed(closed, copies, report, cut)

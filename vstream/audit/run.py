@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from vstream.audit import audit_tables
 from vstream.audit.client_journal import JOURNAL, make_journal_table
-from vstream.audit.closing import KeptMessages, judge_and_close
+from vstream.audit.closing import StateMessages, judge_and_close
 from vstream.audit.context import AuditContext, read_context, save_context
 from vstream.audit.daemon_threads import DaemonExecutor
 from vstream.audit.extract import MAX_BEFORE_SPARK, ExtractedTables, ExtractPlan, extract, plan_extraction, read_plan
@@ -149,8 +149,8 @@ class AuditInput:
     journal: DataFrame | None = None
     earlier_uri: str | None = None
     """Where an earlier audit has kept these, and the tables of its stages; None if they were read now."""
-    kept_messages: KeptMessages | None = None
-    """None without a state, or if all is judged."""
+    state_messages: StateMessages | None = None
+    """None without a state."""
 
 
 class TargetExtractor(ABC):
@@ -175,7 +175,7 @@ class MessageReader(ABC):
     """Whether all that is planned is read from servers."""
 
     @abstractmethod
-    def read(self, session: AuditSession, plan: ExtractPlan) -> tuple[audit_tables.AuditTables, KeptMessages | None]:
+    def read(self, session: AuditSession, plan: ExtractPlan) -> tuple[audit_tables.AuditTables, StateMessages | None]:
         """The messages of *plan*, and what a state keeps of them; None without a state."""
 
 
@@ -202,7 +202,7 @@ class StateReader(MessageReader):
     """As of `WholeReader`."""
     is_whole = False
 
-    def read(self, session: AuditSession, plan: ExtractPlan) -> tuple[audit_tables.AuditTables, KeptMessages]:
+    def read(self, session: AuditSession, plan: ExtractPlan) -> tuple[audit_tables.AuditTables, StateMessages]:
         """All messages of the streams of *plan*, those from the state, too."""
         state = AuditState(session.spark, self.directory, self.name)
         extraction = read_plan(plan, state)
@@ -216,8 +216,8 @@ class StateReader(MessageReader):
             messages=advance.messages.unionByName(arrivals),
             streams=make_table(session.spark, extraction.streams, STREAMS),
         )
-        kept_messages = KeptMessages(state=state, closed=advance.closed, arrivals=arrivals, number=plan.messages)
-        return audit_tables.store_tables(tables, self.tables_uri), kept_messages
+        state_messages = StateMessages(state=state, closed=advance.closed, arrivals=arrivals, number=plan.messages)
+        return audit_tables.store_tables(tables, self.tables_uri), state_messages
 
 
 class TopologyExtractor(TargetExtractor):
@@ -266,9 +266,9 @@ class TopologyExtractor(TargetExtractor):
             return self._read_planned(session, plan)
 
     def _read_planned(self, session: AuditSession, plan: ExtractPlan) -> AuditInput:
-        tables, kept_messages = self._reader.read(session, plan)
+        tables, state_messages = self._reader.read(session, plan)
         context = self._make_context(self.request.since_ns)
-        return AuditInput(tables=tables, context=context, kept_messages=kept_messages)
+        return AuditInput(tables=tables, context=context, state_messages=state_messages)
 
     def run_round(self, session: AuditSession) -> Report:
         """Judge all that the servers have now; with a state, what is not closed."""
@@ -414,13 +414,13 @@ def judge_input(session: AuditSession, request: AuditRequest, audit_input: Audit
         max_shown=request.max_shown,
         on_stage=lambda stage: session.progress.begin(stage.value),
     )
-    kept_messages = audit_input.kept_messages
-    if kept_messages is None or request.tables_uri is not None or request.publish is not None:
+    state_messages = audit_input.state_messages
+    if state_messages is None or request.tables_uri is not None or request.publish is not None:
         return _judge_all(session, request, audit_input, pipeline)
     scratch_uri = uri_of(f"{session.scratch}/audit")
     with convert_spark_errors():
         try:
-            return judge_and_close(kept_messages, audit_input.tables.streams, pipeline, scratch_uri).report
+            return judge_and_close(state_messages, audit_input.tables.streams, pipeline, scratch_uri).report
         finally:
             session.spark.catalog.clearCache()
 
