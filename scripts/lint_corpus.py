@@ -29,11 +29,10 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vstream.cli import input_files
-from vstream.cli.lint_settings import make_surroundings
 from vstream.diagnostics import Severity
 from vstream.lab import binaries
-from vstream.lint.engine import lint
+from vstream.lint import input_files
+from vstream.lint.engine import Surroundings, lint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -143,7 +142,10 @@ def find_defects(configuration: Configuration, directory: Path) -> Iterator[Defe
     """What makes `vstream lint FILE` end with 1."""
     name = str(directory / configuration.copy)
     roots = input_files.Roots([name])
-    report = lint(input_files.read_sources([name], roots=roots), make_surroundings(roots, None))
+    report = lint(
+        input_files.read_sources([name], roots=roots),
+        Surroundings(read=roots.read, env=None, is_directory=os.path.isdir),
+    )
     for finding in report.diagnostics:
         if finding.severity is not Severity.NOTE and finding.span:
             yield Defect(

@@ -19,8 +19,9 @@ from tests.cli.test_lint import DEAD, TOPOLOGY, TYPO
 from tests.support.command import Ran, check_output, environment, vstream
 from tests.support.paths import ROOT
 from vstream.cli.app import app
-from vstream.cli.lint_settings import read_stamps
+from vstream.cli.lint_watch import read_stamps
 from vstream.lint.config import parse_config
+from vstream.lint.pipeline import LintRequest, plan_run
 from vstream.lint.selection import AS_NAMED, known_codes
 
 SUBSET = json.loads((ROOT / "tests/fixtures/sarif-2.1.0-subset.schema.json").read_text())
@@ -207,6 +208,13 @@ def test_a_file_that_appears_while_lint_is_watching_is_a_change(here: Path) -> N
     (here / ".vstream.toml").write_text("[lint]\n")
     after = read_stamps((), [".vstream.toml"])
     assert {**after, **before} != after
+
+
+def test_what_files_are_checked_with_is_watched_too(here: Path) -> None:
+    (here / ".vstream.toml").write_text('[lint]\ntopology = "acme.yaml"\nbaseline = "known.json"\n')
+    named = plan_run(LintRequest(files=["m.cfg"], topology=Path("other/acme.yaml"))).other_files
+    assert {"other/acme.yaml", "known.json", ".vstream.toml"} <= set(named)
+    assert "acme.yaml" in plan_run(LintRequest(files=["m.cfg"])).other_files
 
 
 def test_standard_input_cannot_be_watched(here: Path) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import gc
-import signal
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from vstream.cli import input_files, lint_settings
-from vstream.cli.exit_codes import NO, OK, UNKNOWN
+from vstream.cli import lint_options
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.finding_output import Format, default_format, print_cleaned_lines
 from vstream.cli.lazy_group import chosen_overlays, load_late, refuse_named
+from vstream.cli.lint_watch import watch_and_repeat
 from vstream.cli.views import console
 from vstream.cli.views import lint as view
 from vstream.cli.views.cleaning import clean
@@ -25,39 +24,26 @@ from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.formatting import format_count
-from vstream.lint.config import LintConfig
-from vstream.lint.gather import Source
-from vstream.lint.linter import CheckResult, Linter, diff_texts
-from vstream.lint.selection import FilePatterns, known_codes, parse_selectors
+from vstream.lint.pipeline import LintJob, LintOutcome, LintRequest, check_files, plan_run
 from vstream.value_class import value_class
 
-_CLEAR = "\x1b[2J\x1b[H"
+_STATISTICS_FORMATS = {None, LintFormat.FULL, LintFormat.CONCISE, LintFormat.JSON}
 
 
 @value_class
-class LintOptions:
-    """What was asked for on the command line."""
+class _Presentation:
+    """How to show what was found."""
 
-    files: Sequence[str]
-    topology: Path | None
-    server_version: str | None
-    against: Path | None
     output: LintFormat | None
-    select: Sequence[str]
-    ignore: Sequence[str]
-    extend_select: Sequence[str]
-    exclude: Sequence[str]
-    force_exclude: bool
-    fail_on: Severity | None
-    env: Sequence[str]
-    env_file: Sequence[Path]
-    allow_outside: bool
-    baseline: Path | None
-    write_baseline: bool
-    output_file: Path | None
-    statistics: bool
-    fix: bool
-    diff: bool
+    file: Path | None
+    """Where to write it, instead of the standard output."""
+    is_statistics: bool
+
+    def write(self, lines: Iterable[Text | str]) -> None:
+        if self.file is None:
+            print_cleaned_lines(lines)
+        else:
+            save_output(self.file, "".join(f"{line}\n" for line in lines))
 
 
 def command(
@@ -155,13 +141,11 @@ def command(
         refuse_named(context, "has no effect with --explain", *(context.params.keys() - effective))
         load_late("vstream.cli.lint_explain").explain(explained, is_json=is_json)
         return
-    options = LintOptions(
+    request = LintRequest(
         files=tuple(files or ()),
         topology=topology,
         server_version=server_version,
         against=against,
-        output=output,
-        output_file=output_file,
         select=select or (),
         ignore=ignore or (),
         extend_select=extend_select or (),
@@ -175,193 +159,75 @@ def command(
         allow_outside=allow_outside,
         fix=fix,
         diff=diff,
-        statistics=statistics,
     )
-    _refuse_combinations(options, is_watching=watch)
+    presentation = _Presentation(output=output, file=output_file, is_statistics=statistics)
+    _refuse_combinations(request, presentation, is_watching=watch)
+
+    def run(job: LintJob) -> LintOutcome:
+        outcome = check_files(job, lint_options.read_declared(job))
+        _save(job, outcome)
+        _show(job, outcome, presentation)
+        return outcome
+
     if watch:
-        _watch(options)
+        watch_and_repeat(request, run)
     # Trees of a hundred thousand nodes, without a cycle among them: looking for cycles takes as long as the work.
     gc.disable()
-    code = _LintRun(options).run()
+    outcome = run(plan_run(request))
     # Nor at the end of the process, which would look through all of it once more.
     gc.freeze()
-    raise typer.Exit(code)
+    exit_unless_yes(is_no=outcome.is_failed, is_unknown=not outcome.result.is_complete)
 
 
-def _refuse_combinations(options: LintOptions, *, is_watching: bool) -> None:
-    if options.diff and (options.fix or options.write_baseline or options.statistics):
+def _refuse_combinations(request: LintRequest, presentation: _Presentation, *, is_watching: bool) -> None:
+    if request.diff and (request.fix or request.write_baseline or presentation.is_statistics):
         raise typer.BadParameter(
             "it cannot be combined with `--fix`, `--write-baseline` or `--statistics`", param_hint="--diff"
         )
-    if options.statistics and options.output not in {None, LintFormat.FULL, LintFormat.CONCISE, LintFormat.JSON}:
+    if presentation.is_statistics and presentation.output not in _STATISTICS_FORMATS:
         raise typer.BadParameter("`--statistics` needs the format full, concise or json", param_hint="--format")
-    if chosen_overlays() and (options.fix or options.diff):
+    if chosen_overlays() and (request.fix or request.diff):
         raise typer.BadParameter("it cannot be combined with `--overlay`", param_hint="--fix")
-    if is_watching and "-" in options.files:
+    if is_watching and "-" in request.files:
         raise typer.BadParameter("standard input cannot be watched: name files", param_hint="--watch")
 
 
-def _watch(options: LintOptions) -> None:
-    """Check again and again. Ends with Ctrl-C alone: a mistake in the settings or a missing file is said, and waited for."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs in the background without it
-    while True:
-        if console.stdout().is_terminal:
-            typer.echo(_CLEAR, nl=False)
-        run = _LintRun(options)
-        # Taken before the run, so that no change is missed that comes while it reads.
-        before = lint_settings.read_stamps(run.names, run.other_files)
+def _save(job: LintJob, outcome: LintOutcome) -> None:
+    """Write the corrected files and the baseline that were asked for. Raises VstreamError."""
+    if job.request.fix:
+        _save_texts(outcome.corrected)
+    if outcome.baseline is not None and job.baseline is not None:
+        save_output(job.baseline, format_json("lint-baseline", outcome.baseline.as_json()) + "\n")
+        console.print_note(f"{job.baseline} has {format_count(outcome.baseline.size, 'finding')} now")
+
+
+def _save_texts(texts: Mapping[str, str]) -> None:
+    for name, text in sorted(texts.items()):
         try:
-            run.run()
-        except VstreamError as error:
-            console.print_error(error)
-        # Which other files there are, the run alone knows. One that was not there before counts as changed if it is there now.
-        before = {**lint_settings.read_stamps((), run.other_files), **before}
-        console.print_note("watching for changes; Ctrl-C ends it")
-        lint_settings.wait_for_change(run.names, before, run.other_files)
+            Path(name).write_bytes(text.encode())
+        except OSError as error:
+            raise VstreamError(f"{name} cannot be written: {error.strerror}", hint="check its permissions") from None
 
 
-class _LintRun:
-    """One run: settings and options to findings."""
-
-    def __init__(self, options: LintOptions) -> None:
-        self._options = options
-        self.names: Sequence[str] = options.files or (["."] if options.topology is None else [str(options.topology)])
-        self.other_files: list[str] = [*lint_settings.CONFIG_FILES, *map(str, options.env_file)]
-
-    def run(self) -> int:
-        """Print what was found; returns the exit code. Raises VstreamError."""
-        options = self._options
-        settings = lint_settings.find_settings(lint_settings.common_directory(self.names))
-        config = merge(settings, options)
-        baseline = config.baseline and settings.path(config.baseline) if options.baseline is None else options.baseline
-        if options.write_baseline and not baseline:
-            raise VstreamError("`--write-baseline` needs to know the file", hint="add `--baseline FILE`")
-        self.other_files += [name for name in (config.topology, baseline and str(baseline)) if name]
-        linter, roots = self._linter(config, settings, Path(baseline) if baseline else None)
-        inputs = list(
-            input_files.read_sources(
-                self.names, roots=roots, exclude=config.exclude, excludes_named=options.force_exclude
-            )
+def _show(job: LintJob, outcome: LintOutcome, presentation: _Presentation) -> None:
+    """Print what was found. Raises VstreamError if there was nothing to look at."""
+    if job.request.diff:
+        presentation.write([clean(line) for line in outcome.changes])
+        files = format_count(len(outcome.corrected), "file")
+        console.print_note(f"{files} would change" if outcome.corrected else "nothing would change")
+        return
+    report, output = outcome.result.report, presentation.output or default_format()
+    for change in outcome.changes:
+        typer.echo(clean(change), err=not output.is_for_people)
+    if presentation.is_statistics:
+        presentation.write(view.statistics_lines(report, output))
+    else:
+        top, docs_url = job.settings.top, job.config.docs_url
+        presentation.write(view.report_lines(report, output, anchor=top, docs_url=docs_url))
+    if outcome.has_nothing_to_check:
+        raise VstreamError(
+            f"there is nothing to check in {', '.join(job.request.names)}",
+            hint="vstream lint looks for *.conf, *.cfg, *.json, *.jwt, *.yaml and *.yml",
         )
-        checked = linter.check(inputs)
-        self.other_files += checked.before_baseline.texts
-        if options.diff:
-            return self._show_diff(linter, inputs, checked)
-        changes: list[str] = []
-        if options.fix:
-            before = checked.report.texts
-            checked, after = linter.fix(inputs, checked)
-            lint_settings.save_texts(after)
-            changes = [*diff_texts(before, after)]
-        if options.write_baseline and baseline:
-            checked = self._write_baseline(linter, Path(baseline), checked)
-        self._print(checked, settings, changes, config.docs_url)
-        if not inputs or not (
-            checked.report.files or checked.report.diagnostics or any(source.is_named for source in inputs)
-        ):
-            raise VstreamError(
-                f"there is nothing to check in {', '.join(self.names)}",
-                hint="vstream lint looks for *.conf, *.cfg, *.json, *.jwt, *.yaml and *.yml",
-            )
-        self._print_summary(checked)
-        return lint_settings.exit_code(checked.report, linter.config)
-
-    def _linter(
-        self, config: LintConfig, settings: lint_settings.Settings, baseline: Path | None
-    ) -> tuple[Linter, input_files.Roots | None]:
-        options = self._options
-        topology = options.topology or (settings.path(config.topology) if config.topology else None)
-        declared_names = [str(topology)] if topology else []
-        running_names = [str(options.against)] if options.against else []
-        self.other_files += input_files.list_files(running_names)
-        known_names = [*self.names, *declared_names, *running_names]
-        roots = None if options.allow_outside else input_files.Roots(known_names)
-        env_files = [*map(settings.path, config.env_files), *options.env_file]
-        variables = lint_settings.read_environment([*config.env, *options.env], env_files)
-        overlays = declared = None
-        if topology or chosen_overlays():
-            # Most runs need neither, and what reads them takes long to import.
-            reader = load_late("vstream.cli.options")
-            overlays = reader.read_overlays()
-            declared = reader.check_topology_file(topology).require() if topology else None
-        linter = Linter(
-            config=config,
-            surroundings=lint_settings.make_surroundings(roots, variables, overlays=overlays),
-            topology=declared,
-            server_version=lint_settings.parse_version(config.server_version),
-            baseline=lint_settings.load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,
-            running=list(input_files.read_sources(running_names, roots=roots)),
-        )
-        return linter, roots
-
-    def _write_baseline(self, linter: Linter, path: Path, checked: CheckResult) -> CheckResult:
-        baseline = linter.update_baseline(checked.before_baseline, lint_settings.anchor_at(path.parent))
-        save_output(path, format_json("lint-baseline", baseline.as_json()) + "\n")
-        new, _ = baseline.split(checked.before_baseline.diagnostics)
-        entries = sum(baseline.counts.values())
-        console.print_note(f"{path} has {format_count(entries, 'finding')} now")
-        return replace(checked, report=replace(checked.before_baseline, diagnostics=new), stale={})
-
-    def _show_diff(self, linter: Linter, inputs: Sequence[Source], checked: CheckResult) -> int:
-        fixed, after = linter.fix(inputs, checked)
-        self._write([clean(line) for line in diff_texts(checked.report.texts, after)])
-        console.print_note(f"{format_count(len(after), 'file')} would change" if after else "nothing would change")
-        if not fixed.report.is_complete:
-            return UNKNOWN
-        return NO if after else OK
-
-    def _print(
-        self, checked: CheckResult, settings: lint_settings.Settings, changes: Sequence[str], docs_url: str | None
-    ) -> None:
-        output = self._options.output or default_format()
-        for change in changes:
-            typer.echo(clean(change), err=not output.is_for_people)
-        if self._options.statistics:
-            self._write(view.statistics_lines(checked.report, output))
-        else:
-            self._write(view.report_lines(checked.report, output, anchor=settings.top, docs_url=docs_url))
-
-    def _write(self, lines: Iterable[Text | str]) -> None:
-        if self._options.output_file is None:
-            print_cleaned_lines(lines)
-        else:
-            save_output(self._options.output_file, "".join(f"{line}\n" for line in lines))
-
-    def _print_summary(self, checked: CheckResult) -> None:
-        for line in (
-            *view.stale_baseline_lines(checked.stale),
-            *view.summary_lines(checked.report, is_fixing=self._options.fix),
-        ):
-            console.print_note(line)
-        hidden = len(checked.before_baseline.diagnostics) - len(checked.report.diagnostics)
-        if hidden:
-            console.print_note(f"{hidden:,} more {'is' if hidden == 1 else 'are'} in the baseline")
-
-
-def merge(settings: lint_settings.Settings, options: LintOptions) -> LintConfig:
-    """The settings with what the options say. Raises VstreamError."""
-    config, codes = settings.config, known_codes()
-    selected, ignored, added = (
-        parse_selectors(words, codes) for words in (options.select, options.ignore, options.extend_select)
-    )
-    selection = config.selection
-    # What is asked for on the command line counts more than what the settings ignore.
-    asked_for = {*selected, *added}
-    selection = replace(
-        selection,
-        select=selected or selection.select,
-        ignore=(*(word for word in selection.ignore if not (selected or word in asked_for)), *ignored),
-        extend_select=(*(() if selected else selection.extend_select), *added),
-    )
-    exclude = config.exclude
-    if options.exclude:
-        anchor = exclude.anchor if exclude.patterns else lint_settings.anchor_at(Path.cwd())
-        exclude = FilePatterns(patterns=(*exclude.patterns, *options.exclude), anchor=anchor)
-    lint_settings.parse_version(options.server_version)
-    return replace(
-        config,
-        selection=selection,
-        exclude=exclude,
-        fail_on=options.fail_on or config.fail_on,
-        server_version=options.server_version or config.server_version,
-    )
+    for line in view.closing_lines(outcome.result, is_fixing=job.request.fix):
+        console.print_note(line)

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import RenderableType
 
-from vstream.cli import input_files, options
+from vstream.cli import options
 from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.lazy_group import OverlayFiles, load_late, refuse_named, set_overlays
 from vstream.cli.views import console
 from vstream.cli.views import map as view
 from vstream.cli.views.console import stdout
 from vstream.cli.views.json_output import print_json
+from vstream.lint import input_files
 from vstream.lint.publishing_client import PublishingClient, list_streams, load_workspace, require_client
 from vstream.lint.simulate import Refusal, refusals_of, tabulate_account
 from vstream.lint.workspace import Workspace

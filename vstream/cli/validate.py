@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import typer
-
-from vstream.cli import input_files, lint_settings, options
+from vstream.cli import options
+from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.finding_output import Format, default_format, print_cleaned_lines
 from vstream.cli.lazy_group import load_late
+from vstream.cli.lint_options import parse_version
 from vstream.cli.views import console
 from vstream.cli.views.lint import report_lines, summary_lines
 from vstream.diagnostics import Severity
 from vstream.formatting import format_count, summarize_names
 from vstream.lint import detect
 from vstream.lint.gather import STDIN, Source
-from vstream.lint.linter import Linter
+from vstream.lint.input_files import read_included
+from vstream.lint.pipeline import Declared, LintRequest, make_linter, plan_run
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
@@ -39,31 +40,22 @@ def command(
     """
     content = options.read_bytes(topology, limit=MAX_BYTES + 1)
     name = STDIN if str(topology) == "-" else str(topology)
-    settings = lint_settings.find_settings(lint_settings.common_directory([name]))
-    config = settings.config
-    linter = Linter(
-        config=config,
-        surroundings=lint_settings.make_surroundings(
-            input_files.Roots([name]),
-            lint_settings.read_environment(config.env, [*map(settings.path, config.env_files)]),
-            templates=templates,
-            overlays=options.read_overlays(),
-        ),
-        server_version=lint_settings.parse_version(config.server_version),
-        baseline=lint_settings.load_baseline(settings.path(config.baseline), may_be_missing=False)
-        if config.baseline
-        else None,
+    job = plan_run(LintRequest(files=(name,), uses_topology_of_settings=False))
+    declared = Declared(
+        server_version=parse_version(job.config.server_version), overlays=options.read_overlays(), templates=templates
     )
-    report = linter.check([_as_source(content, name)]).report
-    print_cleaned_lines(report_lines(report, output or default_format(), anchor=settings.top, docs_url=config.docs_url))
+    result = make_linter(job, declared).check([_as_source(content, name)])
+    report = result.report
+    print_cleaned_lines(
+        report_lines(report, output or default_format(), anchor=job.settings.top, docs_url=job.config.docs_url)
+    )
     if report.diagnostics:
         for line in summary_lines(report, is_fixing=False):
             console.print_note(line)
-    code = lint_settings.exit_code(report, config)
+    is_good = result.is_complete and not result.is_failed
     if not report.has_any(Severity.ERROR):
-        _print_outline(content, name, report.bundles, "has warnings, no errors" if code else "is valid")
-    if code:
-        raise typer.Exit(code)
+        _print_outline(content, name, report.bundles, "is valid" if is_good else "has warnings, no errors")
+    exit_unless_yes(is_no=result.is_failed, is_unknown=not result.is_complete)
 
 
 def _print_outline(content: bytes, name: str, bundles: Sequence[Bundle], verdict: str) -> None:
@@ -78,7 +70,7 @@ def _print_outline(content: bytes, name: str, bundles: Sequence[Bundle], verdict
             console.print_note(note)
     else:
         # What reads scenarios takes long to import, and a topology does not need it.
-        loaded = load_late("vstream.lint.check_scenario").check_scenario(content, name, input_files.read_included)
+        loaded = load_late("vstream.lint.check_scenario").check_scenario(content, name, read_included)
         outline = load_late("vstream.cli.views.scenario").describe_scenario(loaded.require())
         console.print_note(f"{name} {verdict}: {outline}")
 

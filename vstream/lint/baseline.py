@@ -74,6 +74,11 @@ class Baseline:
         counts.update(finding_key(finding, self.anchor) for finding in findings if not is_always_reported(finding.code))
         return Baseline(counts=counts, anchor=self.anchor)
 
+    @property
+    def size(self) -> int:
+        """How many findings it has."""
+        return sum(self.counts.values())
+
     def as_json(self) -> dict[str, Any]:
         """The entries as JSON data, sorted."""
         return {"findings": [{**key._asdict(), "count": count} for key, count in sorted(self.counts.items())]}

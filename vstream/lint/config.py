@@ -17,6 +17,8 @@ from vstream.value_class import value_class
 Path = tuple[str, ...]
 
 OWN_FILE: Final = ".vstream.toml"
+FAIL_ON: Final = Severity.WARNING
+"""From which severity on a finding is a reason to fail, if nobody says another."""
 _LISTS: Final = ("select", "ignore", "extend-select", "exclude", "env", "env-files")
 _TABLES: Final = ("per-file-ignores", "severity")
 _TEXTS: Final = ("fail-on", "topology", "server-version", "baseline", "docs-url")
@@ -35,7 +37,7 @@ class LintConfig:
     selection: Selection = field(default_factory=Selection)
     exclude: FilePatterns = NO_FILES
     """Files that are passed over in directories."""
-    fail_on: Severity = Severity.WARNING
+    fail_on: Severity = FAIL_ON
     env: tuple[str, ...] = ()
     env_files: tuple[str, ...] = ()
     topology: str | None = None
@@ -94,7 +96,7 @@ class _SettingsReader:
             severity=self._read_weights(weights, (*path, "severity")),
             anchor=anchor,
         )
-        fail_on = self._read_severity(texts["fail-on"], (*path, "fail-on")) if "fail-on" in texts else Severity.WARNING
+        fail_on = self._read_severity(texts["fail-on"], (*path, "fail-on")) if "fail-on" in texts else FAIL_ON
         return LintConfig(
             selection=selection,
             exclude=FilePatterns(patterns=lists["exclude"], anchor=anchor),

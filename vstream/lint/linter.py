@@ -8,7 +8,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Edit, Finding
+from vstream.diagnostics import Edit, Finding, Severity
 from vstream.lint.baseline import Baseline, FindingKey
 from vstream.lint.config import LintConfig
 from vstream.lint.engine import LintReport, Surroundings, lint
@@ -29,6 +29,23 @@ class CheckResult:
     report: LintReport
     stale: Mapping[FindingKey, int]
     before_baseline: LintReport
+    fail_on: Severity
+    """What weighs as much, or more, is a reason to fail."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything could be read: if not, nobody knows what would be found."""
+        return self.report.is_complete
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether everything could be read, and something was found that is a reason to fail."""
+        return self.is_complete and self.report.has_any(self.fail_on)
+
+    def without(self, baseline: Baseline) -> CheckResult:
+        """What *baseline*, which was made of this, leaves."""
+        new, _ = baseline.split(self.before_baseline.diagnostics)
+        return replace(self, report=replace(self.before_baseline, diagnostics=new), stale={})
 
 
 @value_class
@@ -54,10 +71,15 @@ class Linter:
             running=self.running,
         )
         if self.baseline is None:
-            return CheckResult(report=report, stale={}, before_baseline=report)
+            return CheckResult(report=report, stale={}, before_baseline=report, fail_on=self.config.fail_on)
         new, missing = self.baseline.split(report.diagnostics)
         stale = {key: count for key, count in missing.items() if self._is_looked_for(key, self.baseline, report)}
-        return CheckResult(report=replace(report, diagnostics=new), stale=stale, before_baseline=report)
+        return CheckResult(
+            report=replace(report, diagnostics=new),
+            stale=stale,
+            before_baseline=report,
+            fail_on=self.config.fail_on,
+        )
 
     def update_baseline(self, report: LintReport, anchor: Anchor) -> Baseline:
         """What was found as a baseline, at first relative to *anchor*; entries of files and rules not looked at stay."""

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from vstream import resources
-from vstream.cli import input_files, options
+from vstream.cli import options
 from vstream.errors import VstreamError
 from vstream.formatting import suggest_name
+from vstream.lint import input_files
 from vstream.lint.check_scenario import CheckedScenario, check_scenario
 from vstream.lint.gather import STDIN
 from vstream.syntax.yaml import MAX_BYTES

@@ -17,6 +17,7 @@ from vstream.cli.views.json_output import format_json
 from vstream.formatting import format_count
 from vstream.lint.baseline import FindingKey, fingerprints
 from vstream.lint.engine import LintReport
+from vstream.lint.linter import CheckResult
 from vstream.lint.selection import AS_NAMED, Anchor
 from vstream.value_class import value_class
 
@@ -131,7 +132,16 @@ def summary_lines(report: LintReport, *, is_fixing: bool) -> Iterator[str]:
         yield f"{fixable:,} of them can be corrected with `--fix`"
 
 
-def stale_baseline_lines(stale: Mapping[FindingKey, int]) -> Iterator[str]:
+def closing_lines(result: CheckResult, *, is_fixing: bool) -> Iterator[str]:
+    """What is said below the findings."""
+    yield from _list_stale(result.stale)
+    yield from summary_lines(result.report, is_fixing=is_fixing)
+    hidden = len(result.before_baseline.diagnostics) - len(result.report.diagnostics)
+    if hidden:
+        yield f"{hidden:,} more {'is' if hidden == 1 else 'are'} in the baseline"
+
+
+def _list_stale(stale: Mapping[FindingKey, int]) -> Iterator[str]:
     """The entries of a baseline that nothing has any more."""
     if not stale:
         return

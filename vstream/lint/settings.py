@@ -1,64 +1,20 @@
-"""What surrounds the files that `lint` and `validate` check: settings, a baseline, the environment, corrected files."""
+"""What surrounds the files that are checked: the settings of their directory, a baseline, the environment."""
 
 from __future__ import annotations
 
 import os
 import re
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import typer
-
-from vstream.cli import input_files
-from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.errors import VstreamError
 from vstream.lint.baseline import Baseline, parse_baseline
 from vstream.lint.config import OWN_FILE, LintConfig, parse_config
-from vstream.lint.engine import LintReport, Surroundings
 from vstream.lint.selection import Anchor, known_codes
 from vstream.value_class import value_class
 
-if TYPE_CHECKING:
-    from vstream.topology.model import ServerVersion
-
-_WATCH_SECONDS = 0.3
-_LONGEST_VERSION = 12
-
-
-def make_surroundings(
-    roots: input_files.Roots | None,
-    env: Mapping[str, str] | None,
-    *,
-    templates: Path | None = None,
-    overlays: Mapping[str, bytes] | None = None,
-) -> Surroundings:
-    """What a linter reads besides the given files: from *roots*, or from anywhere."""
-    return Surroundings(
-        read=input_files.read_included if roots is None else roots.read,
-        env=env,
-        overlays=overlays or {},
-        templates=templates,
-        is_directory=os.path.isdir,
-    )
-
-
-def exit_code(report: LintReport, config: LintConfig) -> int:
-    """0 if nothing weighs enough to fail, 3 if something could not be read."""
-    if not report.is_complete:
-        return UNKNOWN
-    return NO if report.has_any(config.fail_on) else OK
-
-
-def save_texts(texts: Mapping[str, str]) -> None:
-    """Write corrected files. Raises VstreamError."""
-    for name, text in sorted(texts.items()):
-        try:
-            Path(name).write_bytes(text.encode())
-        except OSError as error:
-            raise VstreamError(f"{name} cannot be written: {error.strerror}", hint="check its permissions") from None
+CONFIG_FILES = (OWN_FILE, "pyproject.toml")
 
 
 def load_baseline(path: Path, *, may_be_missing: bool) -> Baseline | None:
@@ -72,31 +28,6 @@ def load_baseline(path: Path, *, may_be_missing: bool) -> Baseline | None:
     except (OSError, ValueError) as error:
         raise VstreamError(f"{path} cannot be read: {error}", hint="check its permissions") from None
     return parse_baseline(text, str(path), anchor_at(path.parent))
-
-
-def read_stamps(names: Sequence[str], extra: Iterable[str]) -> dict[str, tuple[int, int] | None]:
-    """When the files of *names*, in their directories too, and *extra* were changed, and their sizes; None for one that is not there."""
-    return {file: _read_stamp(file) for file in (*input_files.list_files(names), *extra)}
-
-
-def _read_stamp(file: str) -> tuple[int, int] | None:
-    try:
-        status = Path(file).stat()
-    except (OSError, ValueError):
-        return None
-    return status.st_mtime_ns, status.st_size
-
-
-def wait_for_change(
-    names: Sequence[str], before: Mapping[str, tuple[int, int] | None], includes: Iterable[str]
-) -> None:
-    """Return when the stamps of *names* and *includes* are not *before*: a file was changed, added or removed."""
-    extra = list(includes)
-    while read_stamps(names, extra) == before:
-        time.sleep(_WATCH_SECONDS)
-
-
-CONFIG_FILES = (OWN_FILE, "pyproject.toml")
 
 
 @value_class
@@ -172,15 +103,3 @@ def read_environment(names: Sequence[str], env_files: Sequence[Path]) -> Mapping
             raise VstreamError(f"the environment has no `{name}`", hint="set it, or leave `--env` out")
         variables[name] = os.environ[name]
     return variables
-
-
-def parse_version(text: str | None) -> ServerVersion | None:
-    """A version such as 2.12, or None for None. Raises a usage error for anything else."""
-    if text is None:
-        return None
-    major, _, rest = text.removeprefix("v").partition(".")
-    minor = rest.partition(".")[0]
-    is_number = all(part.isascii() and part.isdecimal() for part in (major, minor))
-    if not is_number or len(text) > _LONGEST_VERSION:
-        raise typer.BadParameter(f"`{text}` is not a server version such as 2.12", param_hint="--server-version")
-    return int(major), int(minor)

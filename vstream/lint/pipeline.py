@@ -1,0 +1,217 @@
+"""`lint`: what was asked for → what was found, what is corrected, and the new baseline. Reads files, and writes none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.errors import VstreamError
+from vstream.lint.baseline import Baseline
+from vstream.lint.config import LintConfig
+from vstream.lint.engine import Surroundings
+from vstream.lint.gather import Source
+from vstream.lint.input_files import Roots, list_files, read_included, read_sources
+from vstream.lint.linter import CheckResult, Linter, diff_texts
+from vstream.lint.selection import FilePatterns, known_codes, parse_selectors
+from vstream.lint.settings import (
+    CONFIG_FILES,
+    Settings,
+    anchor_at,
+    common_directory,
+    find_settings,
+    load_baseline,
+    read_environment,
+)
+from vstream.value_class import value_class
+
+if TYPE_CHECKING:
+    from vstream.topology.model import ServerVersion, Topology
+
+
+@value_class
+class LintRequest:
+    """What was asked for, which counts more than the settings."""
+
+    files: Sequence[str]
+    topology: Path | None = None
+    uses_topology_of_settings: bool = True
+    """Whether to check against the topology that the settings name, if none was named."""
+    server_version: str | None = None
+    against: Path | None = None
+    select: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    extend_select: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    force_exclude: bool = False
+    fail_on: Severity | None = None
+    env: Sequence[str] = ()
+    env_file: Sequence[Path] = ()
+    allow_outside: bool = False
+    baseline: Path | None = None
+    write_baseline: bool = False
+    fix: bool = False
+    """Whether to correct what can be: *diff* is for showing that alone."""
+    diff: bool = False
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The files and directories that are checked."""
+        return self.files or (["."] if self.topology is None else [str(self.topology)])
+
+    @property
+    def running_names(self) -> Sequence[str]:
+        """What the servers run with now."""
+        return [] if self.against is None else [str(self.against)]
+
+    @property
+    def settings_files(self) -> list[str]:
+        """The files beside those that are checked on which a run depends in any case."""
+        return [*CONFIG_FILES, *map(str, self.env_file)]
+
+
+@value_class
+class LintJob:
+    """What was asked for, completed by the settings of the directory that has all files in it."""
+
+    request: LintRequest
+    settings: Settings
+    config: LintConfig
+    """Those settings, with what was asked for."""
+    topology: Path | None
+    baseline: Path | None
+    roots: Roots | None
+    """The directories that files may lie in; None for all."""
+
+    @property
+    def other_files(self) -> list[str]:
+        """The files beside those that are checked, as far as they are known before these are read."""
+        named = [str(path) for path in (self.topology, self.baseline) if path]
+        return [*self.request.settings_files, *named, *list_files(self.request.running_names)]
+
+
+@value_class
+class Declared:
+    """What belongs to topologies: the one that other files are checked against, and what each is rendered with."""
+
+    topology: Topology | None = None
+    server_version: ServerVersion | None = None
+    overlays: Mapping[str, bytes] = field(default_factory=dict)
+    templates: Path | None = None
+
+
+@value_class
+class LintOutcome:
+    """What a run has found; nothing is written yet."""
+
+    result: CheckResult
+    """What is left, once what is *corrected* is written."""
+    is_failed: bool
+    """Whether everything could be read, and the answer is no: of *diff*, where something would change."""
+    corrected: Mapping[str, str]
+    """The new texts of files that change, by name."""
+    changes: Sequence[str]
+    """Their differences, as lines."""
+    baseline: Baseline | None
+    """The new one, if it is to be written."""
+    files_read: Sequence[str]
+    has_nothing_to_check: bool
+
+
+def plan_run(request: LintRequest) -> LintJob:
+    """What *request* means where it is made. Raises VstreamError."""
+    settings = find_settings(common_directory(request.names))
+    config = _override(settings.config, request)
+    baseline = request.baseline or (settings.path(config.baseline) if config.baseline else None)
+    if request.write_baseline and not baseline:
+        raise VstreamError("`--write-baseline` needs to know the file", hint="add `--baseline FILE`")
+    topology = request.topology
+    if topology is None and config.topology and request.uses_topology_of_settings:
+        topology = settings.path(config.topology)
+    declared_names = [str(topology)] if topology else []
+    roots = None if request.allow_outside else Roots([*request.names, *declared_names, *request.running_names])
+    return LintJob(request=request, settings=settings, config=config, topology=topology, baseline=baseline, roots=roots)
+
+
+def _override(config: LintConfig, request: LintRequest) -> LintConfig:
+    """*config* with what was asked for. Raises VstreamError."""
+    codes = known_codes()
+    selected, ignored, added = (
+        parse_selectors(words, codes) for words in (request.select, request.ignore, request.extend_select)
+    )
+    selection = config.selection
+    # What is asked for on the command line counts more than what the settings ignore.
+    asked_for = {*selected, *added}
+    selection = replace(
+        selection,
+        select=selected or selection.select,
+        ignore=(*(word for word in selection.ignore if not (selected or word in asked_for)), *ignored),
+        extend_select=(*(() if selected else selection.extend_select), *added),
+    )
+    exclude = config.exclude
+    if request.exclude:
+        anchor = exclude.anchor if exclude.patterns else anchor_at(Path.cwd())
+        exclude = FilePatterns(patterns=(*exclude.patterns, *request.exclude), anchor=anchor)
+    return replace(
+        config,
+        selection=selection,
+        exclude=exclude,
+        fail_on=request.fail_on or config.fail_on,
+        server_version=request.server_version or config.server_version,
+    )
+
+
+def make_linter(job: LintJob, declared: Declared) -> Linter:
+    """What decides which findings the files of *job* get. Raises VstreamError."""
+    request, roots, config = job.request, job.roots, job.config
+    env_files = [*map(job.settings.path, config.env_files), *request.env_file]
+    may_be_missing = request.write_baseline
+    return Linter(
+        config=config,
+        surroundings=Surroundings(
+            read=read_included if roots is None else roots.read,
+            env=read_environment([*config.env, *request.env], env_files),
+            overlays=declared.overlays,
+            templates=declared.templates,
+            is_directory=os.path.isdir,
+        ),
+        topology=declared.topology,
+        server_version=declared.server_version,
+        baseline=load_baseline(job.baseline, may_be_missing=may_be_missing) if job.baseline else None,
+        running=list(read_sources(request.running_names, roots=roots)),
+    )
+
+
+def check_files(job: LintJob, declared: Declared) -> LintOutcome:
+    """Check the files of *job*, correct them and take a new baseline as it asks for. Raises VstreamError."""
+    request = job.request
+    linter = make_linter(job, declared)
+    sources = list(
+        read_sources(request.names, roots=job.roots, exclude=job.config.exclude, excludes_named=request.force_exclude)
+    )
+    result = linter.check(sources)
+    texts = result.report.texts
+    files_read = [*result.before_baseline.texts]
+    corrected: Mapping[str, str] = {}
+    if request.fix or request.diff:
+        result, corrected = linter.fix(sources, result)
+    baseline = None
+    if request.write_baseline and job.baseline:
+        baseline = linter.update_baseline(result.before_baseline, anchor_at(job.baseline.parent))
+        result = result.without(baseline)
+    return LintOutcome(
+        result=result,
+        is_failed=result.is_complete and bool(corrected) if request.diff else result.is_failed,
+        corrected=corrected,
+        changes=[*diff_texts(texts, corrected)],
+        baseline=baseline,
+        files_read=files_read,
+        has_nothing_to_check=not sources or not _has_something_to_check(sources, result),
+    )
+
+
+def _has_something_to_check(sources: Iterable[Source], result: CheckResult) -> bool:
+    return bool(result.report.files or result.report.diagnostics) or any(source.is_named for source in sources)
