@@ -59,14 +59,16 @@ def split_api_by_verb(accounts: Sequence[Account]) -> tuple[Account, ...]:
 
 def _split_exports(account: Account) -> Iterator[Export]:
     whole = next((candidate for candidate in account.exports if candidate.subject == _WHOLE_API), None)
-    missing = dict(_MANAGED) if whole else {}
+    if whole is None:
+        yield from account.exports
+        return
+    exported = {export.subject for export in account.exports}
     for export in account.exports:
-        if export is whole or (whole and _is_managed(export.subject)):
-            continue
-        managers = whole.accounts if whole and missing.pop(export.subject, "none") != "none" else ()
-        yield replace(export, accounts=tuple(dict.fromkeys((*export.accounts, *managers))))
-    for subject, threshold in missing.items():
-        if whole:
+        if export is not whole and not _is_managed(export.subject):
+            managers = whole.accounts if export.subject in _MANAGED else ()
+            yield replace(export, accounts=tuple(dict.fromkeys((*export.accounts, *managers))))
+    for subject, threshold in _MANAGED.items():
+        if subject not in exported:
             yield replace(whole, subject=subject, threshold=threshold)
 
 

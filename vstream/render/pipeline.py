@@ -41,6 +41,8 @@ _MAX_PUSHED_BYTES = 1_048_576
 """Largest message that servers accept, in bytes, unless their `max_payload` says otherwise."""
 _MAX_SERVERS = 100
 """Whose files are all rendered to be checked."""
+_WrittenStream = tuple[Callable[[], str], dict[str, Json]]
+"""What writes the file of a stream, and what that says."""
 
 
 def render_bundle(
@@ -222,14 +224,7 @@ class _Renderer:
             "metadata": dict(sorted(metadata.items())),
             template.input_field: stream_view.sources_of(topology, stream, part),
         }
-        filled = None if self._is_foreign else self._fill_shape(template.file, view, settings_text)
-        if filled is None:
-            text = self._render_text("VS201", template.file, view)
-            parsed = _parse_json("VS201", template.file, text)
-            if problem := stream_view.stream_problem(parsed, naming.local_name(name), template, metadata):
-                raise _make_error("VS201", template.file, problem)
-            filled = text.__str__, parsed
-        write, fields = filled
+        write, fields = self._fill_shape(template.file, view, settings_text) or self._render_alone(template, view)
         path = f"streams/{place}/{name}.json"
         rendered = bundle.RenderedStream(
             config=StreamConfig(name=name, fields=fields),
@@ -243,6 +238,14 @@ class _Renderer:
         )
         return rendered, bundle.LateArtifact(path, write, ("streams", stream.name))
 
+    def _render_alone(self, template: stream_view.StreamTemplate, view: dict[str, Any]) -> _WrittenStream:
+        """*view* as *template* writes it."""
+        text = self._render_text("VS201", template.file, view)
+        fields = _parse_json("VS201", template.file, text)
+        if problem := stream_view.stream_problem(fields, view["name"], template, view["metadata"]):
+            raise _make_error("VS201", template.file, problem)
+        return (lambda: text), fields
+
     def _sort_settings(self, settings: StreamSettings) -> tuple[list[tuple[str, Json]], str]:
         """Those that templates write, and the same as text. Most streams share them."""
         if id(settings) not in self._settings:
@@ -250,10 +253,10 @@ class _Renderer:
             self._settings[id(settings)] = settings, (pairs, to_json(pairs))
         return self._settings[id(settings)][1]
 
-    def _fill_shape(
-        self, template: str, view: dict[str, Any], settings: str
-    ) -> tuple[Callable[[], str], dict[str, Json]] | None:
-        """What writes *view* as vstream's own *template* does, and the same read back: each shape is rendered once."""
+    def _fill_shape(self, template: str, view: dict[str, Any], settings: str) -> _WrittenStream | None:
+        """The same without rendering each: None where *template* is not vstream's own, or its text is not plain."""
+        if self._is_foreign:
+            return None
         marked, values = stream_view.mark_values(view)
         key = (template, settings, *values)
         if key not in self._shapes:
