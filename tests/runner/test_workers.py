@@ -54,7 +54,6 @@ def make_environment(wanted: Scenario) -> Environment:
     }
     return Environment(
         lab="cast",
-        topology=topology,
         bundle=render_bundle(topology),
         endpoints=endpoints,
         clients=endpoints,

@@ -51,7 +51,6 @@ class Environment:
     """A running lab, and the topology on it."""
 
     lab: str
-    topology: Topology
     bundle: Bundle
     endpoints: Mapping[str, Endpoint]
     clients: Mapping[str, Endpoint]
@@ -62,6 +61,11 @@ class Environment:
     """The topology as it is written: a region that is given up or drained is so there."""
     templates: Path | None = None
     """Those that win over the built-in ones."""
+
+    @property
+    def topology(self) -> Topology:
+        """The topology that it has now."""
+        return self.edit.topology
 
     def write_stream_name(self, virtual: str, region: str) -> str:
         """The physical stream that stores what is published on *virtual* in *region*."""
@@ -108,7 +112,6 @@ def _build_environment(name: str, edit: TopologyEdit, templates: Path | None) ->
     servers = find_and_trust_servers(edit.topology, name)
     return Environment(
         lab=name,
-        topology=edit.topology,
         bundle=provide_bundle(edit.topology, servers, templates),
         endpoints=servers.endpoints,
         logs=lab_directory(name).log,
