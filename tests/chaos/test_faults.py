@@ -121,6 +121,22 @@ def test_every_fault_that_can_be_open_says_whether_its_servers_stay_down(kind: s
     assert hasattr(faults.LAB_FAULTS[kind], "keeps_down"), "say it with `keeps_down`"
 
 
+@pytest.mark.parametrize("kind", list(faults.LAB_FAULTS))
+def test_every_fault_of_servers_says_whether_they_count_as_lost(kind: str) -> None:
+    """Else the next fault may take a quorum, or is refused although nothing is lost."""
+    fault_class = faults.LAB_FAULTS[kind]
+    if issubclass(fault_class, base.ServerFault):
+        assert hasattr(fault_class, "loses_servers"), "say it with `loses_servers`"
+        assert fault_class.loses_servers or not fault_class.keeps_down, "servers that stay down are lost"
+
+
+@pytest.mark.parametrize("kind", list(faults.LAB_FAULTS))
+def test_every_fault_that_can_be_open_says_how_it_is_undone(kind: str) -> None:
+    """Else a heal says `healed`, and nothing was undone."""
+    missing: frozenset[str] = getattr(faults.LAB_FAULTS[kind], "__abstractmethods__", frozenset())
+    assert missing == frozenset(), "write these methods"
+
+
 @EACH
 def test_what_does_a_fault_reads_each_of_its_options(declared: FaultType) -> None:
     """Else a step with it means nothing."""
@@ -160,4 +176,6 @@ def test_what_can_be_open_is_read_back_from_the_journal(kind: str) -> None:
     assert [name for name in changed if (kind, name) not in NOT_JOURNALLED] == [], advice
     assert replace(opened_again, fault=fault) == opened
     assert fault.target_text, "say with `target_text` what it is injected into"
-    assert bool(fault.counted_as_lost) != bool(fault.cuts), "say with `counted_as_lost` or `cuts` what it takes away"
+    assert bool(fault.affected_servers) != bool(fault.cuts), (
+        "say with `affected_servers` or `cuts` what it is injected into"
+    )

@@ -178,7 +178,7 @@ async def heal(
             spawned = spawned.join(await entry.fault.heal(held, entry.id))
     if not chosen:
         return HealResult(faults=(), seconds=None)
-    unhealthy = {server for entry in staying if entry.fault.is_unhealthy for server in entry.fault.counted_as_lost}
+    unhealthy = {server for entry in staying if entry.fault.is_unhealthy for server in entry.fault.affected_servers}
     is_up = any(target.may_answer(server) for server in target.servers)
     await wait_until_healthy(target, timeout=timeout, spawned=spawned, on_progress=on_progress, without=unhealthy)
     async with target.directory.lock(patience=timeout):

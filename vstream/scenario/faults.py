@@ -36,14 +36,13 @@ class Takes(Enum):
 
     SERVERS = "servers"
     """The processes of the servers that it names."""
-    DISKS = "disks"
     LINKS = "links"
     """Links carry nothing."""
     LINK_QUALITY = "link quality"
     """Links carry less, or later."""
-    LEADER = "leader"
-    """Of a stream."""
     META_LEADER = "meta leader"
+    OTHER = "other"
+    """What no check of scenarios asks for: the leader of a stream, a disk, the speed of servers."""
 
 
 class OptionType(Enum):
@@ -230,7 +229,7 @@ KILL_SERVER = FaultType(
 KILL_LEADER = FaultType(
     name="kill-leader",
     aim=Aim.STREAM,
-    takes=Takes.LEADER,
+    takes=Takes.OTHER,
     help="Kill the server that leads a stream, and see who leads it next.",
     examples=("kill-leader foo --region west", "kill-leader foo-read-east --for 20s"),
     happens="SIGKILL to the server that leads it",
@@ -258,7 +257,7 @@ PAUSE = FaultType(
 DISK_FULL = FaultType(
     name="disk-full",
     aim=Aim.MACHINES,
-    takes=Takes.DISKS,
+    takes=Takes.OTHER,
     help="Make every disk write of some servers fail. Healing restarts them: until then they refuse what they could not "
     "write. Linux only.",
     examples=("disk-full west --for 20s",),
@@ -314,7 +313,7 @@ LINK = FaultType(
 STEP_DOWN = FaultType(
     name="step-down",
     aim=Aim.STREAM,
-    takes=Takes.LEADER,
+    takes=Takes.OTHER,
     help="Make the leader of a stream hand over, by the API. Also on servers that are not a lab.",
     examples=("step-down foo --region west",),
     happens="the API asks the leader to hand over",

@@ -46,9 +46,14 @@ class LabFault(ABC):
     """Whether its servers run but cannot be healthy while it is open."""
 
     @property
-    def counted_as_lost(self) -> tuple[str, ...]:
-        """The servers that count as lost while it is open."""
+    def affected_servers(self) -> tuple[str, ...]:
+        """The servers that it is injected into; none for links."""
         return ()
+
+    @property
+    @abstractmethod
+    def counted_as_lost(self) -> tuple[str, ...]:
+        """The servers that count as lost while it is open: no other fault may then take the rest of a quorum."""
 
     @property
     def cuts(self) -> frozenset[Pair]:
@@ -167,12 +172,19 @@ class FaultRequest:
 class ServerFault(LabFault):
     """A fault of *servers*, without links."""
 
+    loses_servers: ClassVar[bool]
+    """Whether its servers count as lost while it is open. Those that only became slow do not."""
     servers: tuple[str, ...]
 
     @property
-    def counted_as_lost(self) -> tuple[str, ...]:
+    def affected_servers(self) -> tuple[str, ...]:
         """All of its servers."""
         return self.servers
+
+    @property
+    def counted_as_lost(self) -> tuple[str, ...]:
+        """All of its servers, or none."""
+        return self.servers if self.loses_servers else ()
 
     @property
     def target_text(self) -> str:
@@ -192,6 +204,13 @@ class ServerFault(LabFault):
         """Send it to each of its servers that runs."""
         for server in self.servers:
             target.nats_server(server).signal(number)
+
+
+@value_class
+class StoppedServersFault(ServerFault):
+    """A fault after which its servers do not run: starting them undoes it."""
+
+    loses_servers: ClassVar[bool] = True
 
     async def kill(self, target: TargetServers) -> str:
         """Kill its servers, and return the evidence: no process is left, and no monitoring port answers."""

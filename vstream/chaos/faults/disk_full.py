@@ -37,6 +37,7 @@ class DiskFull(base.ServerFault):
 
     kind: ClassVar[str] = "disk-full"
     keeps_down: ClassVar[bool] = False
+    loses_servers: ClassVar[bool] = True
     is_unhealthy: ClassVar[bool] = True
 
     async def inject(self, target: TargetServers, fault_id: str) -> str:

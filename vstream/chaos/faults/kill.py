@@ -14,7 +14,7 @@ from vstream.value_class import value_class
 
 
 @value_class
-class Kill(base.ServerFault):
+class Kill(base.StoppedServersFault):
     """The processes are killed, as by `kill -9`; their files stay."""
 
     kind: ClassVar[str] = "kill"

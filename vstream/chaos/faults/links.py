@@ -32,6 +32,11 @@ class LinkFault(LabFault):
     states: Mapping[Pair, LinkState]
 
     @property
+    def counted_as_lost(self) -> tuple[str, ...]:
+        """None: servers on both sides of a link run."""
+        return ()
+
+    @property
     def cuts(self) -> frozenset[Pair]:
         """Links that no longer carry anything."""
         return frozenset(pair for pair, state in self.states.items() if state.cut is not None)

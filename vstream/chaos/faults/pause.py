@@ -18,6 +18,7 @@ class Pause(base.ServerFault):
 
     kind: ClassVar[str] = "pause"
     keeps_down: ClassVar[bool] = False
+    loses_servers: ClassVar[bool] = True
 
     async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Send SIGSTOP to each running server. Confirmed when all are stopped and no monitoring port answers."""

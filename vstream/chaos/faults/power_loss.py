@@ -37,7 +37,7 @@ _LOSE_NS = 2 * _SECOND_NS
 
 
 @value_class
-class PowerLoss(base.ServerFault):
+class PowerLoss(base.StoppedServersFault):
     """The servers are killed, and their stores go back to what they were *seconds* before."""
 
     kind: ClassVar[str] = "power-loss"

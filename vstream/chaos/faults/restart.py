@@ -20,7 +20,7 @@ _LAME_DUCK_GRACE_SECONDS = 180.0
 
 
 @value_class
-class Restart(base.ServerFault):
+class Restart(base.StoppedServersFault):
     """The processes are asked to exit, and are started again."""
 
     kind: ClassVar[str] = "restart"

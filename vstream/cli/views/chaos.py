@@ -181,7 +181,7 @@ def fault_as_dict(fault: OpenFault) -> dict[str, Any]:
         "id": fault.id,
         "asked": fault.command,
         "kind": fault.fault.kind,
-        "servers": list(fault.fault.counted_as_lost),
+        "servers": list(fault.fault.affected_servers),
         "where": fault.fault.target_text,
         "since": fault.since.isoformat(),
         "confirmed": fault.is_confirmed,
