@@ -20,9 +20,10 @@ from vstream.lint.gather import Source
 from vstream.subjects import algebra
 from vstream.topology import profiles
 from vstream.topology.document import json_schema
-from vstream.topology.model import Routing, Security, Topology
+from vstream.topology.model import Role, Routing, Security, Topology, VirtualStream
 from vstream.topology.naming import ACCOUNT_API_PREFIX
-from vstream.topology.profiles import PROFILES, profile_named
+from vstream.topology.profiles import PROFILES, name_in_metadata, profile_named
+from vstream.topology.profiles.mapped import MappedProfile
 from vstream.topology.profiles.profile import Profile
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
@@ -58,7 +59,7 @@ class TestEveryProfile:
         assert inspect.getmodule(type(profile)).__name__ == f"vstream.topology.profiles.{profile.routing.value}"  # type: ignore[union-attr]
 
     def test_is_found_by_what_the_metadata_of_streams_say(self, profile: Profile) -> None:
-        assert profile_named(profile.routing.value) is profile
+        assert profile_named(name_in_metadata(make_starter(profile))) is profile
 
     def test_has_a_starter_that_is_valid(self, profile: Profile) -> None:
         assert make_starter(profile).routing is profile.routing
@@ -115,18 +116,15 @@ class TestEveryProfile:
         assert f"`{profile.routing.value}`" in chooser.partition("<!--")[0], "say who should choose it"
 
     def test_has_a_golden_bundle(self, profile: Profile) -> None:
-        topologies = (ROOT / "tests" / "golden").glob("**/*.yaml")
-        routing_line = f"routing: {profile.routing.value}"
-        has_golden = any(routing_line in path.read_text(encoding="utf-8") for path in topologies)
-        assert profile.has_physical_names or has_golden, "add a topology to tests/golden"
+        topologies = (ROOT / "tests" / "golden").glob("*.yaml")
+        loaded = [check_topology(path.read_bytes(), path.name).require() for path in topologies]
+        assert profile.routing in {topology.routing for topology in loaded}, "add a topology to tests/golden"
 
     def test_is_tried_on_servers(self, profile: Profile) -> None:
         routing_line = f"routing: {profile.routing.value}"
         files = (ROOT / "tests").rglob("test_*live.py")
         is_tried = any(routing_line in file.read_text(encoding="utf-8") for file in files)
-        assert profile.has_physical_names or is_tried, (
-            f"write tests/render/accounts/test_{profile.routing.value}_live.py"
-        )
+        assert is_tried, f"write tests/render/accounts/test_{profile.routing.value}_live.py"
 
 
 ASK_FOR_ONE = {
@@ -149,6 +147,19 @@ def test_code_asks_a_profile_for_what_it_decides() -> None:
         if file.parent.name != "profiles" and re.search(r"\bRouting\.[A-Z]+\b", file.read_text(encoding="utf-8")):
             asking.add(file.relative_to(code).as_posix())
     assert asking == set(ASK_FOR_ONE), "add a field to `Profile`, and ask `profile_of(topology)` for it"
+
+
+def test_rules_lead_to_streams_as_the_profile_that_writes_them_calls_them() -> None:
+    class RenamedProfile(MappedProfile):
+        def local_name(self, stream: VirtualStream, role: Role, place: str) -> str:
+            return f"{role.value}-of-{stream.name}-in-{place}"
+
+    topology = make_starter(PROFILES[Routing.MAPPED])
+    rules = RenamedProfile().mapping_rules(topology)
+    led_to = {destination.subject for rule in rules for destination in rule.destinations}
+    stream, region = topology.streams[0].name, topology.regions[0].name
+    assert f"$JS.API.STREAM.INFO.read-of-{stream}-in-{region}" in led_to
+    assert not any("-read-" in subject for subject in led_to)
 
 
 def test_the_page_says_of_the_profiles_what_they_say() -> None:

@@ -12,7 +12,7 @@ from vstream.render.environment import to_json
 from vstream.syntax.document import Json, object_or_empty
 from vstream.topology import naming, physical
 from vstream.topology.model import Consumer, PhysicalPart, Role, StreamSettings, Topology, VirtualStream
-from vstream.topology.profiles import profile_of
+from vstream.topology.profiles import name_in_metadata, profile_of
 from vstream.topology.stream_config import OWNERSHIP_KEYS, REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
 
 _CATALOG_CONFIG: Mapping[str, Json] = {
@@ -149,6 +149,7 @@ def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | No
 
 def make_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
     """The user's metadata, and by what vstream knows that the stream is its own."""
+    routing = name_in_metadata(topology)
     return {
         **_make_check_metadata(topology, stream, part),
         **object_or_empty(part.settings.fields["metadata"]),
@@ -156,7 +157,7 @@ def make_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart)
         STREAM_KEY: stream.name,
         REGION_KEY: part.place,
         ROLE_KEY: part.role.value,
-        **({} if profile_of(topology).has_physical_names else {ROUTING_KEY: topology.routing.value}),
+        **({} if routing is None else {ROUTING_KEY: routing}),
     }
 
 

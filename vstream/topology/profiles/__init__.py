@@ -17,12 +17,22 @@ PROFILES: Final[Mapping[Routing, Profile]] = {
 }
 
 
+_UNNAMED: Final = PROFILES[Routing.MAPPED]
+"""The profile that the metadata of its streams do not name."""
+
+
 def profile_of(subject: Topology | VirtualStream) -> Profile:
     """The profile of a topology, or of a virtual stream in one."""
     return PROFILES[subject.routing]
 
 
 def profile_named(routing: str | None) -> Profile | None:
-    """The profile that the metadata of a stream name, `mapped` where they say nothing; None for an unknown one."""
-    routing = routing or Routing.MAPPED.value
+    """The profile that the metadata of a stream name; None for an unknown one. The reverse of `name_in_metadata`."""
+    if not routing:
+        return _UNNAMED
     return next((profile for profile in PROFILES.values() if profile.routing.value == routing), None)
+
+
+def name_in_metadata(topology: Topology) -> str | None:
+    """How the metadata of streams of *topology* name its profile; None for `mapped`, of which they say nothing."""
+    return None if profile_of(topology) is _UNNAMED else topology.routing.value

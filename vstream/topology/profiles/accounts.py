@@ -84,7 +84,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         former = second_layout(topology)
         if former is None:
             return hidden_accounts.accounts(topology)
-        return mapped.join_accounts(topology, former, clients_in=topology)
+        return mapped.MappedProfile().join_accounts(topology, former, clients_in=topology)
 
     def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
         """Three rules, and one for each root."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.topology import accounts, naming
+from vstream.topology.accounts import Account, User
 from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import (
     ACCOUNT_API_PREFIX,
@@ -144,52 +145,129 @@ class MappedProfile(Profile):
             return ()
         later = second_layout(topology)
         if later is not None:
-            return join_accounts(later, topology, clients_in=topology)
+            return self.join_accounts(later, topology, clients_in=topology)
         return (
             accounts.Account(
                 name=naming.common_client_account(topology),
                 purpose="clients and streams",
                 has_jetstream=True,
-                users=_make_users(topology),
+                users=self._make_users(topology),
             ),
         )
 
     def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
         """Publishes go to the region's write stream, requests that name the virtual stream to its read stream."""
-        return tuple(rule for stream in topology.streams for rule in _list_stream_rules(topology, stream))
+        return tuple(rule for stream in topology.streams for rule in self._list_stream_rules(topology, stream))
 
+    def join_accounts(self, topology: Topology, former: Topology, *, clients_in: Topology) -> tuple[Account, ...]:
+        """
+        The accounts of `routing: accounts`, whose read accounts take from that of clients, where *former* is.
 
-MAPPED = MappedProfile()
+        Clients may do what they need in either layout, also in the one that they are not in: servers that load mappings check
+        for a moment who may publish what they lead to, and know only what was allowed before (seen on 2.12.8).
+        """
+        clients, *hidden = hidden_accounts.accounts(topology)
+        takers = tuple(account_of_reads(region.name) for region in topology.regions)
+        users = []
+        for new, old in zip(clients.users, self._make_users(former), strict=True):
+            users.append(_merge_users(new, old, is_new=clients_in is topology))
+        flow = [accounts.Import(kind=accounts.ShareKind.STREAM, account=taker, subject=shared.FLOW) for taker in takers]
+        feeding = replace(
+            clients,
+            purpose="clients and streams",
+            has_jetstream=True,
+            users=tuple(users),
+            exports=(
+                *clients.exports,
+                accounts.Export(kind=accounts.ShareKind.SERVICE, subject=f"{_FORMER_API}.{_CREATE}", accounts=takers),
+                delivery_export(FORMER_ACCOUNT, takers),
+            ),
+            imports=(
+                *clients.imports,
+                *flow,
+            ),
+        )
+        return (feeding, *(_with_imported_feed(new, clients.name) if new.name in takers else new for new in hidden))
 
+    def _make_users(self, topology: Topology) -> tuple[User, ...]:
+        """Those that log in to the account of clients and streams, each with what it needs and nothing more."""
+        stored_subjects = []
+        for stream in topology.streams:
+            for region in stream.regions:
+                for subject in stream.subjects:
+                    stored_subjects.append(self._stored_subject(topology, stream, region, subject))
+        written = tuple(stored_subjects)
+        reading = (*shared.READS, shared.PULLS, shared.GETS)
+        purged = tuple(purge_subject(stream) for stream in topology.streams if stream.is_bucket)
+        # Nothing is between core subscribers and streams that take all publishes in one place.
+        heard = tuple(
+            subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects
+        )
+        looking = tuple(f"{API}.{subject}" for subject in shared.LOOKS)
+        return (
+            make_user(accounts.APP_USER, (*written, *reading, *purged), hears=heard),
+            make_user(
+                accounts.VSTREAM_USER,
+                (
+                    *written,
+                    *shared.MANAGED,
+                    *(f"{API}.STREAM.SNAPSHOT.*", f"{API}.STREAM.RESTORE.*", shared.SNAPSHOTS),  # backups
+                    *(*shared.ACKS, shared.ANSWERS),  # traces of a publish are published to whoever asks
+                    *management_subjects(f"{ACCOUNT_API_PREFIX}.*"),
+                    f"{naming.REPAIR_PREFIX}.>",
+                    f"{naming.REPAIR_ALIVE_PREFIX}.*",
+                    shared.WHO_AM_I,
+                ),
+                hears=(f"{naming.REPAIR_ALIVE_PREFIX}.*", naming.ADVISORIES),
+            ),
+            make_user(
+                accounts.PROBE_USER,
+                (
+                    *canary_subjects(topology, f"{PHYSICAL_PREFIX}.*.*"),
+                    *reading,
+                    f"{API}.STREAM.MSG.DELETE.*",
+                    shared.WHO_AM_I,
+                ),
+            ),
+            make_user(
+                accounts.AUDIT_USER, (*looking, *(f"{API}.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I)
+            ),
+        )
 
-def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology) -> tuple[accounts.Account, ...]:
-    """
-    The accounts of `routing: accounts`, whose read accounts take from that of clients, where *former* is.
+    def _list_stream_rules(self, topology: Topology, stream: VirtualStream) -> Iterator[Mapping]:
+        if stream.consistency.has_origin:
+            return
+        clusters = [(region, topology.region(region).cluster) for region in stream.regions]
+        for subject in stream.subjects:
+            spelled = naming.with_placeholders(subject)
+            destinations = []
+            for region, cluster in clusters:
+                if region not in stream.takers:
+                    stored = naming.physical_subject(topology.naming, stream.name, region, spelled)
+                    is_for_others = region in stream.takers.values()
+                    destinations.append(Destination(subject=stored, cluster=None if is_for_others else cluster))
+            if stream.takers:
+                destinations += _leave_unchanged(topology, stream, spelled)
+            elif stream.is_order_named:
+                destinations += (
+                    Destination(
+                        subject=naming.physical_subject(topology.naming, stream.name, naming.NO_REGION, spelled)
+                    ),
+                )
+            yield Mapping(source=subject, destinations=tuple(destinations))
+        if stream.has_namesake:
+            return
+        for source, destination in READ_RULES:
+            destinations = []
+            for region, cluster in clusters:
+                answering = destination.replace("<read>", self.local_name(stream, Role.READ, region))
+                destinations.append(Destination(subject=answering, cluster=cluster))
+            yield Mapping(source=source.replace("<stream>", stream.name), destinations=tuple(destinations))
 
-    Clients may do what they need in either layout, also in the one that they are not in: servers that load mappings check
-    for a moment who may publish what they lead to, and know only what was allowed before (seen on 2.12.8).
-    """
-    clients, *hidden = hidden_accounts.accounts(topology)
-    takers = tuple(account_of_reads(region.name) for region in topology.regions)
-    users = []
-    for new, old in zip(clients.users, _make_users(former), strict=True):
-        users.append(_merge_users(new, old, is_new=clients_in is topology))
-    feeding = replace(
-        clients,
-        purpose="clients and streams",
-        has_jetstream=True,
-        users=tuple(users),
-        exports=(
-            *clients.exports,
-            accounts.Export(kind=accounts.ShareKind.SERVICE, subject=f"{_FORMER_API}.{_CREATE}", accounts=takers),
-            delivery_export(FORMER_ACCOUNT, takers),
-        ),
-        imports=(
-            *clients.imports,
-            *(accounts.Import(kind=accounts.ShareKind.STREAM, account=taker, subject=shared.FLOW) for taker in takers),
-        ),
-    )
-    return (feeding, *(_with_imported_feed(new, clients.name) if new.name in takers else new for new in hidden))
+    def _stored_subject(self, topology: Topology, stream: VirtualStream, region: str, subject: str) -> str:
+        if stream.consistency.has_origin:
+            return subject
+        return self.stored_subject(topology.naming, stream, region, subject)
 
 
 def _merge_users(new: accounts.User, old: accounts.User, *, is_new: bool) -> accounts.User:
@@ -216,87 +294,6 @@ def _with_imported_feed(reading: accounts.Account, clients: str) -> accounts.Acc
             ),
         ),
     )
-
-
-def _stored_subject(topology: Topology, stream: VirtualStream, region: str, subject: str) -> str:
-    if stream.consistency.has_origin:
-        return subject
-    return MAPPED.stored_subject(topology.naming, stream, region, subject)
-
-
-def _make_users(topology: Topology) -> tuple[accounts.User, ...]:
-    """Those that log in to the account of clients and streams, each with what it needs and nothing more."""
-    stored_subjects = []
-    for stream in topology.streams:
-        for region in stream.regions:
-            for subject in stream.subjects:
-                stored_subjects.append(_stored_subject(topology, stream, region, subject))
-    written = tuple(stored_subjects)
-    reading = (*shared.READS, shared.PULLS, shared.GETS)
-    purged = tuple(purge_subject(stream) for stream in topology.streams if stream.is_bucket)
-    # Nothing is between core subscribers and streams that take all publishes in one place.
-    heard = tuple(
-        subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects
-    )
-    looking = tuple(f"{API}.{subject}" for subject in shared.LOOKS)
-    return (
-        make_user(accounts.APP_USER, (*written, *reading, *purged), hears=heard),
-        make_user(
-            accounts.VSTREAM_USER,
-            (
-                *written,
-                *shared.MANAGED,
-                *(f"{API}.STREAM.SNAPSHOT.*", f"{API}.STREAM.RESTORE.*", shared.SNAPSHOTS),  # backups
-                *(*shared.ACKS, shared.ANSWERS),  # traces of a publish are published to whoever asks
-                *management_subjects(f"{ACCOUNT_API_PREFIX}.*"),
-                f"{naming.REPAIR_PREFIX}.>",
-                f"{naming.REPAIR_ALIVE_PREFIX}.*",
-                shared.WHO_AM_I,
-            ),
-            hears=(f"{naming.REPAIR_ALIVE_PREFIX}.*", naming.ADVISORIES),
-        ),
-        make_user(
-            accounts.PROBE_USER,
-            (
-                *canary_subjects(topology, f"{PHYSICAL_PREFIX}.*.*"),
-                *reading,
-                f"{API}.STREAM.MSG.DELETE.*",
-                shared.WHO_AM_I,
-            ),
-        ),
-        make_user(
-            accounts.AUDIT_USER, (*looking, *(f"{API}.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I)
-        ),
-    )
-
-
-def _list_stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping]:
-    if stream.consistency.has_origin:
-        return
-    clusters = [(region, topology.region(region).cluster) for region in stream.regions]
-    for subject in stream.subjects:
-        spelled = naming.with_placeholders(subject)
-        destinations = []
-        for region, cluster in clusters:
-            if region not in stream.takers:
-                stored = naming.physical_subject(topology.naming, stream.name, region, spelled)
-                is_for_others = region in stream.takers.values()
-                destinations.append(Destination(subject=stored, cluster=None if is_for_others else cluster))
-        if stream.takers:
-            destinations += _leave_unchanged(topology, stream, spelled)
-        elif stream.is_order_named:
-            destinations += (
-                Destination(subject=naming.physical_subject(topology.naming, stream.name, naming.NO_REGION, spelled)),
-            )
-        yield Mapping(source=subject, destinations=tuple(destinations))
-    if stream.has_namesake:
-        return
-    for source, destination in READ_RULES:
-        destinations = []
-        for region, cluster in clusters:
-            answering = destination.replace("<read>", MAPPED.local_name(stream, Role.READ, region))
-            destinations.append(Destination(subject=answering, cluster=cluster))
-        yield Mapping(source=source.replace("<stream>", stream.name), destinations=tuple(destinations))
 
 
 def _leave_unchanged(topology: Topology, stream: VirtualStream, spelled: str) -> Iterator[Destination]:
