@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from vstream.diagnostics import Severity
+from vstream.formatting import quote_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import ApiRule, index_sources, pattern, view_block
-from vstream.lint.workspace import MappingEntry, MappingsBlock, Workspace
+from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, StreamRole, Workspace
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.transform import effective_source
+from vstream.topology.replication import index_physical_streams
 
 _MAX_CACHED = 256
 _LOOKUP = frozenset({"STREAM.INFO"})
@@ -193,6 +195,48 @@ def creation_by_virtual_name(workspace: Workspace) -> Iterator[Violation]:
                 message=f"consumers of `{names[0]}`{more} cannot be created by the virtual name: error 10056, since the body of the request and the mapped subject name different streams",
                 hint="let clients read the real name from STREAM.INFO, or create consumers in every region beforehand",
             )
+
+
+@rule("VS344", "request-to-unknown-stream", Severity.ERROR)
+def request_to_unknown_stream(workspace: Workspace) -> Iterator[Violation]:
+    """
+    A rule sends requests for a virtual stream to a stream that does not exist.
+
+    ## Why is this bad?
+    The server answers 10059, stream not found, or not at all. The topology (`--topology`) and the files say which streams
+    exist. Without a topology it is a warning, and only where the files contain the read stream of the destination's
+    cluster: the stream that is named may be in other files.
+    """
+    topology = workspace.topology
+    exist = {stream.config.name for stream in workspace.streams}
+    virtual_names = {stream.name for stream in topology.streams} if topology else set()
+    exist |= index_physical_streams(topology).keys() if topology else set()
+    readers: dict[tuple[str | None, str | None], str] = {}
+    for stream in workspace.streams:
+        if stream.role is StreamRole.READ and stream.config.placement_cluster:
+            readers[stream.virtual, stream.config.placement_cluster] = stream.config.name
+    for block in workspace.blocks if exist else ():
+        for (name, cluster), (api_rule, destination) in _index_named_streams(block).items():
+            reader = next(filter(None, (readers.get((virtual, cluster)) for virtual in sorted(api_rule.renames))), None)
+            is_of_topology = not virtual_names.isdisjoint(api_rule.renames)
+            if name not in exist and (is_of_topology or reader is not None):
+                yield Violation(
+                    at=destination.locate(),
+                    message=f"there is no stream `{name}`: requests for {quote_names(api_rule.renames)} get no answer, or 10059",
+                    hint=f"name the region's read stream{f', `{reader}`' if reader else ''}",
+                    severity=Severity.ERROR if is_of_topology else Severity.WARNING,
+                )
+
+
+def _index_named_streams(block: MappingsBlock) -> Mapping[tuple[str, str | None], tuple[ApiRule, MappingDestination]]:
+    """The streams that requests are sent to instead, by name and cluster, with the first rule and destination that says so."""
+    named: dict[tuple[str, str | None], tuple[ApiRule, MappingDestination]] = {}
+    for api_rule in view_block(block).api:
+        for destination, target in api_rule.targets if api_rule.renames else ():
+            if target.subject.startswith(api.PREFIX):
+                for name in sorted(target.streams):
+                    named.setdefault((name, destination.model.cluster), (api_rule, destination))
+    return named
 
 
 @rule("VS318", "origin-mapped", Severity.ERROR)
