@@ -283,11 +283,7 @@ def _list_other_labs(start: Start) -> Iterator[LabRecord]:
 def _refuse_abandoned_data(start: Start) -> None:
     """JetStream waits for ever for the votes of servers that have gone: say so now."""
     expected = {seat.server.name for seat in start.topology.all_seats}
-    stored = (
-        {path.name.removeprefix(".").removesuffix(".next") for path in start.directory.data.iterdir()}
-        if start.directory.data.exists()
-        else set()
-    )
+    stored = {path.name.removeprefix(".").removesuffix(".next") for path in start.directory.data.glob("*")}
     if abandoned := sorted(stored - expected):
         raise LabError(
             f"lab `{start.directory.name}` holds data of servers that topology `{start.topology.name}` does not have: "
