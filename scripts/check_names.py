@@ -33,7 +33,7 @@ LIMITS = {
     "nested conditional": 0,
     "comprehension over three lines": 0,
     "import inside a function": 0,
-    "import_module inside a function": 15,
+    "import_module inside a function": 10,
     "command over 60 lines": 0,
     "class name used twice": 0,
     "docstring with a name that its function lacks": 0,
@@ -42,12 +42,12 @@ LIMITS = {
     "value class written out": 0,
     "number without a quantity": 0,
     "noqa": 41,
-    "line": 98_597,
-    "file": 540,
+    "line": 98_657,
+    "file": 544,
     "vague local in tests": 0,
     "participle as a function name in tests": 0,
 }
-LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
+LAZY_LOADERS = {"vstream/cli/lazy_group.py", "vstream/lint/late.py"}
 """Where an import inside a function is what the file is for."""
 SHARED_CLASS_NAMES: set[str] = set()
 """Names that more than one class may have. Private classes need not be here: nobody else can mean them."""

@@ -32,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from vstream.diagnostics import Severity
 from vstream.lab import binaries
 from vstream.lint import input_files
-from vstream.lint.engine import Surroundings, lint
+from vstream.lint.checked_files import Surroundings
+from vstream.lint.engine import lint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Finding, Severity
 from vstream.lint.baseline import Baseline, FindingKey
+from vstream.lint.checked_files import Surroundings
 from vstream.lint.config import LintConfig
-from vstream.lint.engine import LintReport, Surroundings, lint
+from vstream.lint.engine import LintReport, lint
 from vstream.lint.gather import STDIN, Source
 from vstream.lint.selection import Anchor
 from vstream.value_class import value_class

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 from vstream.lint.baseline import Baseline
+from vstream.lint.checked_files import Surroundings
 from vstream.lint.config import LintConfig
-from vstream.lint.engine import Surroundings
 from vstream.lint.gather import Source
 from vstream.lint.input_files import Roots, list_files, read_included, read_sources
 from vstream.lint.linter import CheckResult, Linter, diff_texts

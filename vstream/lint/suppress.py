@@ -19,6 +19,7 @@ from typing import Final
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.lint.selection import RETIRED
 from vstream.lint.workspace import StreamFile
+from vstream.syntax.document import Document
 from vstream.syntax.natsconf.nodes import Comment
 from vstream.value_class import value_class
 
@@ -112,10 +113,13 @@ def apply(diagnostics: Iterable[Finding], suppressions: Suppressions) -> tuple[F
     return (*remaining, *suppressions.diagnostics, *told)
 
 
-def find_yaml_comments(text: str, file: str, make: type[Comment], values: Collection[Span]) -> Iterator[Comment]:
-    """The comments of a YAML text that may be suppressions; *values* are the spans of its scalars and keys."""
+def find_yaml_comments(document: Document) -> Iterator[Comment]:
+    """The comments of a YAML file that may be suppressions."""
+    text, file = document.text, document.source.file
     if not _MARK.search(text):
         return
+    spans = {*document.source.values.values(), *document.source.keys.values()}
+    values = [span for span in spans if span != document.source.value_span(()) and span.line == span.end_line]
     for number, line in enumerate(text.split("\n"), start=1):
         for match in re.finditer(r"(?:^|(?<=\s))#(?=\s*vstream\s*:)", line):
             column = match.start() + 1
@@ -124,7 +128,7 @@ def find_yaml_comments(text: str, file: str, make: type[Comment], values: Collec
             )
             if not inside:
                 end = len(line.rstrip("\r")) + 1
-                yield make(line[column:].rstrip("\r"), Span(file, number, column, number, end))
+                yield Comment(line[column:].rstrip("\r"), Span(file, number, column, number, end))
                 break
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from vstream.lint.registry import Rule
+from vstream.diagnostics import Finding
+from vstream.lint.registry import Rule, run_rules
 
 if TYPE_CHECKING:
     from vstream.lint.workspace import Workspace
@@ -22,6 +23,11 @@ def rules_of(folder: str) -> tuple[Rule[Workspace], ...]:
     """The rules of `vstream.lint.rules.FOLDER`, in the order of their codes."""
     rules: tuple[Rule[Workspace], ...] = import_module(f"{__name__}.{folder}").RULES
     return rules
+
+
+def check_workspace(workspace: Workspace) -> tuple[Finding, ...]:
+    """What the rules find in files of servers, mappings, accounts and streams."""
+    return run_rules(rules_for(workspace), workspace)
 
 
 def rules_for(workspace: Workspace) -> tuple[Rule[Workspace], ...]:

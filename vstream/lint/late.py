@@ -1,0 +1,31 @@
+"""
+The one place where lint imports late: what reads topologies and scenarios takes longer to import than a small file to check.
+
+Most runs have neither.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.lint.checked_files import CheckedFiles, Surroundings
+from vstream.lint.gather import Source
+
+if TYPE_CHECKING:
+    from vstream.topology.model import ServerVersion
+
+
+def check_topology_file(
+    source: Source, surroundings: Surroundings, server_version: ServerVersion | None
+) -> CheckedFiles:
+    """What is wrong with a topology, and with what it renders to."""
+    from vstream.lint import topology_file
+
+    return topology_file.check_topology_file(source, surroundings, server_version)
+
+
+def check_scenario_file(source: Source, surroundings: Surroundings) -> CheckedFiles:
+    """What is wrong with a scenario, and with its topology."""
+    from vstream.lint import scenario_file
+
+    return scenario_file.check_scenario_file(source, surroundings)
