@@ -90,7 +90,7 @@ def permissions_for(topology: Topology, commands: Iterable[str]) -> Permissions:
             publish.append(shared.SNAPSHOTS)
         if command == "export" and profile.tells_who_asks:
             subscribe.append(naming.ADVISORIES)
-        if command == "repair messages" and profile.has_physical_names:
+        if command == "repair messages" and profile.has_every_operation:
             publish += [f"{managed}.{subject}" for subject in _REPAIRS_CONTENTS]
             publish += [f"{naming.REPAIR_PREFIX}.>", f"{naming.REPAIR_ALIVE_PREFIX}.*"]
             subscribe.append(f"{naming.REPAIR_ALIVE_PREFIX}.*")

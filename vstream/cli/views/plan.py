@@ -132,7 +132,7 @@ def describe_routing(topology: Topology, bundle: Bundle) -> str:
         f"routing: {topology.routing.value}, {format_count(rules, 'mapping rule')}; "
         f"a publish and its acknowledgement cost a server about {profile_of(topology).acknowledged_publish_us(rules):,.0f} µs"
     )
-    if profile_of(topology).has_physical_names and rules > _MANY_RULES_COUNT:
+    if not profile_of(topology).has_roots and rules > _MANY_RULES_COUNT:
         text += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"
     if named := [f"`{stream.name}`" for stream in topology.streams if stream.is_order_named]:
         text += (

@@ -52,8 +52,8 @@ class RepairKind(Enum):
 
 
 _CONTENT_KINDS = frozenset({RepairKind.REPLAY, RepairKind.DELETE})
-_MAPPED_ONLY = frozenset({RepairKind.CLEAR, *_CONTENT_KINDS})
-"""Kinds that were only tested where all streams share an account."""
+_NOT_EVERYWHERE = frozenset({RepairKind.CLEAR, *_CONTENT_KINDS})
+"""Kinds that were only tested with profiles that have every operation."""
 
 
 @value_class
@@ -151,15 +151,15 @@ def choose_repairs(topology: Topology, kinds: Sequence[RepairKind]) -> frozenset
             hint="`vstream doctor` shows what is lost, and which read streams hold it",
         )
     selected = frozenset(kinds) or frozenset(RepairKind)
-    if not profile.has_physical_names:
-        refused = sorted(kind.value for kind in selected & _MAPPED_ONLY)
+    if not profile.has_every_operation:
+        refused = sorted(kind.value for kind in selected & _NOT_EVERYWHERE)
         if kinds and refused:
             raise RefusedError(
                 f"`{topology.name}` has `routing: {topology.routing.value}`, for which "
                 f"`--kind {refused[0]}` has not been tested yet",
                 hint="`--kind refill` and `--kind resume` work there",
             )
-        selected -= _MAPPED_ONLY
+        selected -= _NOT_EVERYWHERE
     return selected
 
 

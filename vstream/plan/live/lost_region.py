@@ -32,7 +32,7 @@ async def require_silent_and_unused(
 
     Each plan without them asks only themselves: whether they are dead was asked of all, or declared, before they were given up.
     """
-    if regions and not profile_of(topology).has_physical_names:
+    if regions and not profile_of(topology).has_every_operation:
         raise RefusedError(f"a region cannot be given up with `routing: {topology.routing.value}` yet")
     for region in regions:
         used = [stream.name for stream in topology.streams if region in stream.regions]

@@ -19,6 +19,7 @@ class AccountsProfile(Profile):
     publish_us = 25.0
     has_hidden_accounts = True
     may_name_account = True
+    has_roots = True
     rules_lead_to = f"{naming.REGION_PREFIX}."
     since = (2, 11)
     operator_since = (2, 12)

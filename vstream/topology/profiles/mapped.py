@@ -61,6 +61,8 @@ class MappedProfile(Profile):
     publish_us = 7.0
     rule_us = 0.053  # every publish is compared with all of them
     has_physical_names = True
+    has_roots = False
+    has_every_operation = True
     may_name_account = True
     rules_lead_to = f"{PHYSICAL_PREFIX}."
     starter = """\

@@ -56,6 +56,14 @@ class Profile(ABC):
     has_write_beside_read: ClassVar[bool] = False
     """Whether a region's write stream shares an account with its read stream: rules lead publishes away from the latter."""
 
+    has_roots: ClassVar[bool]
+    """Whether one rule for a root leads all publishes below it; else each subject has rules, and roots have no effect."""
+    has_every_operation: ClassVar[bool] = False
+    """
+    Whether regions can be drained and given up, and repair can change what streams hold.
+
+    Everything else works with every profile. What was never tried on servers is refused.
+    """
     may_name_account: ClassVar[bool] = False
     """Whether a topology may choose what the account of clients is called."""
 

@@ -201,6 +201,7 @@ class WriteBesideReadProfile(Profile):
     """What is read has the virtual name, what is written stands beside it: one rule for each root sends publishes there."""
 
     has_write_beside_read = True
+    has_roots = True
     rules_lead_to = f"{PUBLISH_PREFIX}."
 
     def local_name(self, stream: VirtualStream, role: Role, place: str) -> str:

@@ -26,7 +26,7 @@ def lost_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
     lost = {name: region.lost for name, region in document.regions.items() if region.lost is not None}
     for name, homes in lost.items():
         at: Path = ("regions", name, "lost")
-        if not profile_of(topology).has_physical_names:
+        if not profile_of(topology).has_every_operation:
             message = f"a region cannot be given up with `routing: {topology.routing.value}` yet"
             yield Violation(at=at, message=message, hint="remove the region from the streams' `regions` instead")
         elif len(lost) == len(document.regions):
@@ -56,7 +56,7 @@ def drained_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
     left = [name for name, region in document.regions.items() if name not in drained and region.lost is None]
     for number, (name, taker) in enumerate(drained.items()):
         at: Path = ("regions", name, "drained")
-        if not profile_of(topology).has_physical_names:
+        if not profile_of(topology).has_every_operation:
             message = f"a region cannot be drained with `routing: {topology.routing.value}` yet"
             yield Violation(
                 at=at, message=message, hint="stop its publishers, and wait until `vstream status` shows no lag"

@@ -19,7 +19,7 @@ from vstream.topology.model import Consistency, Naming, Role, Security, Topology
 from vstream.topology.profiles import PROFILES, profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
 
-_WITH_ROOTS = tuple(routing.value for routing, profile in PROFILES.items() if not profile.has_physical_names)
+_WITH_ROOTS = tuple(routing.value for routing, profile in PROFILES.items() if profile.has_roots)
 
 
 @rule("VS136", "routing-unfit", Severity.ERROR)
@@ -143,7 +143,7 @@ def root_unfit(subject: TopologySubject) -> Iterator[Violation]:
         problem = subject_problem(root)
         if problem is not None:
             yield Violation(at=at, message=f"{quote_value(root)} {problem[0]}", hint=problem[1] or "name another root")
-        elif profile_of(subject.topology).has_physical_names and subject.topology.moves_to is None:
+        elif not profile_of(subject.topology).has_roots and subject.topology.moves_to is None:
             yield Violation(
                 at=at,
                 message=f"{quote_value(root)} is a root, which has no effect with `routing: {subject.topology.routing.value}`",
