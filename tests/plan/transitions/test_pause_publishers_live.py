@@ -30,8 +30,8 @@ def place(tag: str) -> Topology:
     return topology({"foo": foo}, name=LAB, server_version="2.12", regions={"west": west})
 
 
-async def publish(connection: Connection, acknowledged: list[int]) -> None:
-    while True:
+async def publish(connection: Connection, acknowledged: list[int], stopped: asyncio.Event) -> None:
+    while not stopped.is_set():
         with suppress(VstreamError):
             acknowledged.append(int((await connection.request_json("foo.x", timeout=2))["seq"]))
         await asyncio.sleep(0.005)
@@ -46,7 +46,8 @@ async def test_a_move_that_is_killed_after_each_request_loses_nothing(
         await killed_apply.run(place("az:a"), LAB)
         async with connect(list_endpoints(LAB)["west"], "west") as connection:
             acknowledged: list[int] = []
-            publishing = asyncio.create_task(publish(connection, acknowledged))
+            stopped = asyncio.Event()
+            publishing = asyncio.create_task(publish(connection, acknowledged, stopped))
             async with asyncio.timeout(120):
                 while len(acknowledged) < 100:
                     await asyncio.sleep(0.01)
@@ -54,8 +55,8 @@ async def test_a_move_that_is_killed_after_each_request_loses_nothing(
                 resumed = len(acknowledged)
                 while len(acknowledged) == resumed:
                     await asyncio.sleep(0.01)
-            publishing.cancel()
-            await asyncio.gather(publishing, return_exceptions=True)
+            stopped.set()
+            await publishing
             info = await JetStreamAdmin(connection).info(WRITE)
             assert info["cluster"]["leader"] == "west-2"
             assert (info["state"]["first_seq"], info["state"].get("num_deleted", 0)) == (1, 0)
