@@ -98,7 +98,7 @@ def audit_server(spark: SparkSession, server: JetStreamServer, scratch: Path, **
         spark, extract.plan_extraction(streams(), endpoints(server), scratch, **how), scratch
     )
     context = AuditContext(
-        subject="test", models={"foo": "virtual"}, is_sampled="subjects" in how, is_narrow="since_ns" in how
+        subject="test", models={"foo": "virtual"}, is_sampled="sample" in how, is_narrow="since_ns" in how
     )
     return AuditPipeline(store=TableStore(spark), context=context).run(frames_.messages, frames_.streams)
 
@@ -116,12 +116,12 @@ def errors(report: Report) -> list[tuple[str, str | None, int]]:
 def test_of_some_subjects_every_message_is_looked_at(
     spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path
 ) -> None:
-    report = audit_server(spark, filled_server, tmp_path, subjects=2)
+    report = audit_server(spark, filled_server, tmp_path, sample=2)
     assert report.verdict() is AuditVerdict.PASS
     # Two of five subjects, in two write streams and two read streams.
     assert report.messages == 2 * 6 * 2 + 2 * 2 * 6 * 2
     filled_server.api("STREAM.MSG.DELETE.r-east", {"seq": 11})
-    every = audit_server(spark, filled_server, tmp_path, subjects=500)
+    every = audit_server(spark, filled_server, tmp_path, sample=500)
     assert errors(every) == [("lost-middle", "r-east", 1)]
 
 

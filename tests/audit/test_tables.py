@@ -180,7 +180,7 @@ def _without_end(stream: dict[str, Any]) -> dict[str, Any]:
 def test_a_capture_has_the_same_tables(spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path) -> None:
     plan = plan_extraction(STREAMS_WANTED, {"west": Endpoint(urls=(filled_server.url,))}, tmp_path)
     with_payload = StructType([*MESSAGES.fields, StructField("payload", BinaryType(), nullable=False)])
-    messages = audit_tables.read_live_messages(spark, plan.read, plan.access, with_payload)
+    messages = audit_tables.read_live_messages(spark, plan.parts, plan.access, with_payload)
     capture = Capture(tmp_path / "capture")
     counts: dict[str, int] = {}
     for stream in ("foo-write-west", "foo-read-west"):

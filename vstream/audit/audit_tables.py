@@ -90,7 +90,7 @@ class ScratchFiles:
         shutil.rmtree(root, ignore_errors=True)
         directory = root / str(uuid4())
         directory.mkdir(parents=True)
-        _read_groups(self.spark, _plan_groups(self.spark, plan.read, plan.access), MESSAGES, directory).count()
+        _read_groups(self.spark, _plan_groups(self.spark, plan.parts, plan.access), MESSAGES, directory).count()
         return self.spark.read.schema(MESSAGES).parquet(uri_of(str(directory)))
 
 
@@ -124,7 +124,7 @@ class SparkFiles:
 def _read_by_executors(spark: SparkSession, plan: ExtractPlan, scratch: Path) -> DataFrame:
     """A lazy DataFrame of the messages of *plan*, read with the credentials that executors are sent from *scratch*."""
     access = plan.access if is_local(spark) else server_access.ship_to_executors(spark, plan.access, scratch)
-    return read_live_messages(spark, plan.read, access)
+    return read_live_messages(spark, plan.parts, access)
 
 
 def add_arrivals(messages: DataFrame, arrivals: pa.Table) -> DataFrame:

@@ -60,7 +60,7 @@ class ExtractPlan:
 
     cuts: tuple[StreamCut, ...]
     """All streams, including those that cannot be read."""
-    read: tuple[StreamCut, ...]
+    parts: tuple[StreamCut, ...]
     """The streams whose messages are read, each limited to the messages to read."""
     access: Mapping[str, Access]
     """By region."""
@@ -70,7 +70,7 @@ class ExtractPlan:
     @property
     def messages(self) -> int:
         """Number of messages to read."""
-        return sum(item.messages for item in self.read if item.is_readable)
+        return sum(item.messages for item in self.parts if item.is_readable)
 
 
 class MessagePlace(Protocol[MessagesT_co]):
@@ -119,14 +119,14 @@ def plan_extraction(
     *,
     path: str | None = None,
     since_ns: int | None = None,
-    subjects: int | None = None,
+    sample: int | None = None,
 ) -> ExtractPlan:
     """
     Decide what to read of *streams* now. Write streams are asked first.
 
     A stream that cannot be asked is in the cuts with its error. With *since_ns* (nanoseconds
     since 1970 by this machine's clock), streams are read from the first message stored since then. With
-    *subjects*, that many random subjects of each virtual stream are read.
+    *sample*, that many random subjects of each virtual stream are read.
     *scratch* must exist until the streams are read: it holds secrets. Raises NotReachableError if
     no stream can be read, and VstreamError for a missing credential.
     """
@@ -137,8 +137,8 @@ def plan_extraction(
     if since_ns is not None:
         told_ns = to_server_clock(since_ns, cuts)
         cuts = [_ask_for_recent(item, access[item.stream_ref.region], told_ns) for item in cuts]
-    read = cuts if subjects is None else sample_subjects(cuts, streams, access, number=subjects)
-    return ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access, asked_at=asked_at)
+    parts = cuts if sample is None else sample_subjects(cuts, streams, access, number=sample)
+    return ExtractPlan(cuts=tuple(cuts), parts=tuple(parts), access=access, asked_at=asked_at)
 
 
 def take_complete_cuts(
@@ -194,7 +194,7 @@ def read_plan(
 
 def _ask_again(plan: ExtractPlan, limits: frozenset[str]) -> dict[StreamRef, StreamCut]:
     """New cuts of the streams of *plan* that have any of *limits*, or replace messages. Raises VstreamError without one."""
-    asked = (item for item in plan.read if item.error is None and (REPLACING | limits) & (item.limits or {}).keys())
+    asked = (item for item in plan.parts if item.error is None and (REPLACING | limits) & (item.limits or {}).keys())
     later = {item.stream_ref: item for item in stream_cuts.take_cuts([item.stream_ref for item in asked], plan.access)}
     for ref, item in later.items():
         if item.error is not None:
@@ -210,7 +210,7 @@ def _read_arrivals(plan: ExtractPlan, later: Mapping[StreamRef, StreamCut]) -> p
     left. What is then the newest of a subject has been there since it came, so it was read, and shows what it replaced.
     """
     grown, schema = [], to_arrow_schema(MESSAGES)
-    for before in plan.read:
+    for before in plan.parts:
         item = later.get(before.stream_ref)
         replaces = not is_origin(before.stream_ref) and REPLACING & (before.limits or {}).keys()
         if item is not None and replaces and item.last_seq > before.last_seq:
@@ -228,7 +228,7 @@ class ThisProcess:
 
     def read(self, plan: ExtractPlan) -> pa.Table:
         """The messages of *plan* (`schema.MESSAGES`). Raises CancelledError if they are not wanted any more."""
-        groups = group_tasks(split_tasks(plan.read, plan.access, rows=_TASK_ROWS), rows=_TASK_ROWS)
+        groups = group_tasks(split_tasks(plan.parts, plan.access, rows=_TASK_ROWS), rows=_TASK_ROWS)
         is_over, schema = Event(), to_arrow_schema(MESSAGES)
 
         def read_group(tasks: Sequence[ReadTask]) -> list[pa.RecordBatch]:

@@ -115,20 +115,20 @@ class Follower:
         cuts = take_complete_cuts(self.streams, access)
         since_ns = to_server_clock(time.time_ns(), cuts) - self.window_ns
         self._number += 1
-        positions, read = dict(self._positions), []
+        positions, parts = dict(self._positions), []
         continued = self._find_continued(cuts, access, asked_at)
         for item in (item for item in cuts if item.error is None):
             if item.stream_ref.stream in continued:
                 before = positions[item.stream_ref]
                 first = max(before.cut.last_seq + 1, item.first_seq)
-                read.append(
+                parts.append(
                     replace(item, first_seq=first, messages=max(0, min(item.messages, item.last_seq - first + 1)))
                 )
                 positions[item.stream_ref] = replace(before, cut=item)
             else:
-                read.append(ask_for_period(item, access[item.stream_ref.region], since_ns=since_ns))
+                parts.append(ask_for_period(item, access[item.stream_ref.region], since_ns=since_ns))
                 positions[item.stream_ref] = _ReadPosition(cut=item, since=self._number)
-        plan = ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access, asked_at=asked_at)
+        plan = ExtractPlan(cuts=tuple(cuts), parts=tuple(parts), access=access, asked_at=asked_at)
         return _Round(number=self._number, since_ns=since_ns, plan=plan, positions=positions)
 
     def _find_continued(self, cuts: Sequence[StreamCut], access: Mapping[str, Access], asked_at: float) -> set[str]:
@@ -145,7 +145,7 @@ class Follower:
                 continued.add(cut.stream_ref.stream)
                 if cut.last_seq > last.last_seq:
                     ends.append(cut.clip(first=last.last_seq, last=last.last_seq))
-        plan = ExtractPlan(cuts=(), read=tuple(ends), access=access, asked_at=asked_at)
+        plan = ExtractPlan(cuts=(), parts=tuple(ends), access=access, asked_at=asked_at)
         table = ThisProcess(given_up=Event()).read(plan)
         times = zip(table["stream"].to_pylist(), table["time_ns"].to_pylist(), strict=True)
         return continued - {stream for stream, time_ns in times if not _ends_at(lasts[stream], time_ns)}

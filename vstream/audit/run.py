@@ -294,7 +294,7 @@ class TopologyExtractor(TargetExtractor):
     def make_plan(self, scratch: Path) -> ExtractPlan:
         """What is to be read of what the servers have now. Raises NotReachableError if no stream can be read."""
         since_ns = time.time_ns() - self.request.since_ns if self.request.since_ns else None
-        return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self.request.sample)
+        return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, sample=self.request.sample)
 
     def _renew_plan(self, plan: ExtractPlan, scratch: Path) -> ExtractPlan:
         """*plan*, or a new one if what the streams had then may be gone by now."""
