@@ -78,11 +78,11 @@ async def collect_snapshot(
     With *is_deep* also what readers have skipped. Regions that were *opened* before are not dialled again. Raises NotReachableError if no region and no monitoring port answers, and
     with *is_deep* VstreamError where servers and topology have different modes of security.
     """
-    round_ = _SnapshotCollector(topology, endpoints, opened, timeout, is_deep=is_deep)
+    collector = _SnapshotCollector(topology, endpoints, opened, timeout, is_deep=is_deep)
     try:
-        return await round_.run()
+        return await collector.run()
     finally:
-        await round_.close()
+        await collector.close()
 
 
 class _SnapshotCollector:
@@ -124,7 +124,7 @@ class _SnapshotCollector:
             connections.require_security_mode(self._topology, account)
         await self._ask_for_the_rest(servers)
         self._until = self._deadline
-        servers = [self._without_doubt(server) for server in servers]
+        servers = [self._believe_running(server) for server in servers]
         regions, lags, gaps_and_repeats, consumers, sightings, errors = await asyncio.gather(
             asyncio.gather(*(self._observe_region(region.name) for region in self._topology.regions)),
             lag.measure_lag(self._topology, self._streams, self._connections, self._deadline),
@@ -149,7 +149,7 @@ class _SnapshotCollector:
             consumers=consumers,
         )
 
-    def _without_doubt(self, server: ServerSnapshot) -> ServerSnapshot:
+    def _believe_running(self, server: ServerSnapshot) -> ServerSnapshot:
         """*server*; where only its monitoring port is silent, as one that no monitoring address leads to."""
         running = {stream.leader for stream in self._streams.values()}
         running |= {connection.server_name for connection in self._connections.values()}
