@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import summarize_names
 from vstream.lint.detect import split_words
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
+from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject, once_per_place
 from vstream.syntax.yaml import Path
 from vstream.topology.decode import list_levels
 from vstream.topology.model import COUNTERS_SINCE, Consistency, Naming, Role, Topology, VirtualStream
@@ -18,6 +18,7 @@ from vstream.topology.units import format_version
 
 
 @rule("VS105", "model-cannot", Severity.ERROR)
+@once_per_place
 def model_cannot(subject: TopologySubject) -> Iterator[Violation]:
     """
     A setting cannot be applied to a mirror.
@@ -27,14 +28,11 @@ def model_cannot(subject: TopologySubject) -> Iterator[Violation]:
     schedules, batches, delete markers or a first sequence, or with a smaller message size than its origin
     (server/stream.go, checkStreamCfg), and `apply` stops there.
     """
-    seen: set[Path] = set()
     for physical in subject.physical:
         if not physical.is_mirror:
             continue
         for at, key, message, hint in _list_refusals(subject, physical):
-            if at not in seen:
-                seen.add(at)
-                yield Violation(at=at, message=message, hint=hint, on_key=key)
+            yield Violation(at=at, message=message, hint=hint, on_key=key)
 
 
 def _list_refusals(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[tuple[Path, bool, str, str]]:
@@ -183,6 +181,7 @@ _FORGETS = ("max_age", "max_msgs", "max_bytes")
 
 
 @rule("VS146", "counter-cannot", Severity.ERROR)
+@once_per_place
 def counter_cannot(subject: TopologySubject) -> Iterator[Violation]:
     """
     A counter stream has a setting that counters do not allow.
@@ -215,22 +214,20 @@ def counter_cannot(subject: TopologySubject) -> Iterator[Violation]:
                     hint="remove it",
                     on_key=True,
                 )
-    seen: set[Path] = set()
     for physical in subject.physical:
         if not subject.document.streams[physical.stream].counters:
             continue
         for word, field, bad in (("discard", "discard", "new"), ("allow_msg_ttl", "allow_msg_ttl", True)):
-            where = subject.locate(physical, word)
-            if physical.fields.get(field) == bad and where not in seen:
-                seen.add(where)
+            if physical.fields.get(field) == bad:
                 yield Violation(
-                    at=where,
+                    at=subject.locate(physical, word),
                     message=f"servers refuse the counters of `{physical.stream}` with `{word}`",
                     hint="remove it",
                 )
 
 
 @rule("VS147", "counter-forgets", Severity.ERROR)
+@once_per_place
 def counter_forgets(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream that sums the counters of several regions removes them after a while.
@@ -241,7 +238,6 @@ def counter_forgets(subject: TopologySubject) -> Iterator[Violation]:
     sum. A read stream that has removed a counter shows only what regions have counted since. `max_msgs_per_subject: 1`
     bounds such a stream safely: the last message of each counter is the whole sum.
     """
-    seen: set[Path] = set()
     for physical in subject.physical:
         adds_up = physical.role in {Role.WRITE, Role.ORDER, Role.READ} and not physical.is_mirror
         if not adds_up or not subject.document.streams[physical.stream].counters:
@@ -249,8 +245,7 @@ def counter_forgets(subject: TopologySubject) -> Iterator[Violation]:
         for word in _FORGETS:
             limit = physical.fields[word]
             places = subject.list_paths(physical, word)
-            if isinstance(limit, int) and limit > 0 and places and places[-1] not in seen:
-                seen.add(places[-1])
+            if isinstance(limit, int) and limit > 0 and places:
                 yield Violation(
                     at=places[-1],
                     message=f"the {physical.role.value} streams of `{physical.stream}` would forget counters, which makes sums wrong in every region from then on",

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from vstream.diagnostics import Severity
 from vstream.formatting import format_count, quote_names, quote_value
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.topology.context import TopologySubject
+from vstream.lint.rules.topology.context import TopologySubject, once_per_place
 from vstream.syntax.yaml import Path
 from vstream.topology import naming
 from vstream.topology.model import Ports, Role, Server
@@ -252,6 +252,7 @@ def stretch_members(subject: TopologySubject) -> Iterator[Violation]:
 
 
 @rule("VS131", "stretch-single-copy", Severity.WARNING)
+@once_per_place
 def stretch_single_copy(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream in the stretch cluster has fewer than three replicas.
@@ -261,18 +262,15 @@ def stretch_single_copy(subject: TopologySubject) -> Iterator[Violation]:
     `replicas` applies to all physical streams of a stream; without it, those in the stretch cluster have 3 or 5.
     """
     stretch = subject.topology.stretch
-    seen: set[Path] = set()
     for physical in subject.physical:
         replicas = physical.fields["num_replicas"]
         if stretch is None or physical.region != stretch.cluster or replicas >= _MIN_SERVERS:
             continue
-        at = subject.locate(physical, "replicas")
         # Too few members is VS128's finding.
-        if len(stretch.members) >= _MIN_SERVERS and at not in seen:
-            seen.add(at)
+        if len(stretch.members) >= _MIN_SERVERS:
             word = "order" if physical.role is Role.ORDER else "write"
             yield Violation(
-                at=at,
+                at=subject.locate(physical, "replicas"),
                 message=f"the {physical.role.value} stream of `{physical.stream}` has {format_count(replicas, 'replica')} in the "
                 "stretch cluster: the loss of one region can stop it",
                 hint=f"write `{word}: {{replicas: 3}}`, or say `replicas` under `read` only",

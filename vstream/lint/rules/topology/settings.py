@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import format_count
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.buckets import unused_writers
-from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
+from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject, once_per_place
 from vstream.syntax.yaml import Path
 from vstream.topology import schema_errors
 from vstream.topology.document import LevelDocument, TopologyDocument
@@ -75,6 +75,7 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Violation]:
 
 
 @rule("VS113", "bad-duplicate-window", Severity.ERROR)
+@once_per_place
 def bad_duplicate_window(subject: TopologySubject) -> Iterator[Violation]:
     """
     A duplicate window has a value that servers refuse or misread.
@@ -84,14 +85,12 @@ def bad_duplicate_window(subject: TopologySubject) -> Iterator[Violation]:
     window of 0 meant 2 minutes, in which a read stream drops the second of two messages with the same `Nats-Msg-Id`
     from two regions, and regions keep different ones.
     """
-    seen: set[Path] = set()
     for physical in subject.physical:
         message = None if physical.is_mirror else _find_window_problem(subject, physical)
-        if message and (at := subject.locate(physical, "duplicate_window")) not in seen:
-            seen.add(at)
+        if message:
             window = physical.fields["duplicate_window"]
             yield Violation(
-                at=at,
+                at=subject.locate(physical, "duplicate_window"),
                 message=f"the {physical.role.value} stream's duplicate_window of "
                 f"{spell_nanoseconds(window) if window else '0s'} {message}",
                 hint="set `duplicate_window` between 100ms and `max_age`",
@@ -112,6 +111,7 @@ def _find_window_problem(subject: TopologySubject, physical: PhysicalSettings) -
 
 
 @rule("VS116", "read-stream-refuses", Severity.ERROR)
+@once_per_place
 def read_stream_refuses(subject: TopologySubject) -> Iterator[Violation]:
     """
     A read stream refuses messages once it is full.
@@ -120,13 +120,10 @@ def read_stream_refuses(subject: TopologySubject) -> Iterator[Violation]:
     With `discard: new`, a full read stream refuses messages of its sources. Servers retry for ever, and the region
     falls behind without an error.
     """
-    seen: set[Path] = set()
     for physical in subject.physical:
-        refuses = physical.role in {Role.READ, Role.ORDER} and physical.fields["discard"] == "new"
-        if refuses and (at := subject.locate(physical, "discard")) not in seen:
-            seen.add(at)
+        if physical.role in {Role.READ, Role.ORDER} and physical.fields["discard"] == "new":
             yield Violation(
-                at=at,
+                at=subject.locate(physical, "discard"),
                 message=(
                     f"the {physical.role.value} stream of `{physical.stream}` would refuse messages of its "
                     "sources once it is full"
@@ -136,6 +133,7 @@ def read_stream_refuses(subject: TopologySubject) -> Iterator[Violation]:
 
 
 @rule("VS127", "rollup-without-purge", Severity.ERROR)
+@once_per_place
 def rollup_without_purge(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream allows roll-ups and denies purging.
@@ -143,13 +141,10 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Violation]:
     ## Why is this bad?
     A roll-up purges all earlier messages. Servers refuse the stream: "roll-ups require the purge permission".
     """
-    seen: set[Path] = set()
     for physical in subject.physical:
-        contradicts = physical.fields["allow_rollup_hdrs"] and physical.fields["deny_purge"]
-        if contradicts and (at := subject.locate(physical, "deny_purge")) not in seen:
-            seen.add(at)
+        if physical.fields["allow_rollup_hdrs"] and physical.fields["deny_purge"]:
             yield Violation(
-                at=at,
+                at=subject.locate(physical, "deny_purge"),
                 message=f"the {physical.role.value} stream of `{physical.stream}` allows roll-ups, which purge messages",
                 hint="remove `deny_purge` or `allow_rollup`",
             )
@@ -235,6 +230,7 @@ def needs_newer_server(subject: TopologySubject) -> Iterator[Violation]:
 
 
 @rule("VS124", "too-much-text", Severity.ERROR)
+@once_per_place
 def too_much_text(subject: TopologySubject) -> Iterator[Violation]:
     """
     A description or metadata is longer than servers accept.
@@ -244,24 +240,19 @@ def too_much_text(subject: TopologySubject) -> Iterator[Violation]:
     checkStreamCfg). They refuse the stream, and `apply` stops there. A description of that length is a document: keep
     it elsewhere.
     """
-    seen: set[Path] = set()
     for physical in subject.physical:
         length = len(str(physical.fields.get("description", "")).encode())
         if length > _MAX_DESCRIPTION:
             at = subject.locate(physical, "description")
             message = f"a description of {length:,} bytes: servers accept at most {_MAX_DESCRIPTION:,}"
-            if at not in seen:
-                seen.add(at)
-                yield Violation(at=at, message=message, hint="shorten it")
+            yield Violation(at=at, message=message, hint="shorten it")
         length = sum(len(key.encode()) + len(value.encode()) for key, value in physical.fields["metadata"].items())
         if length > _MAX_METADATA - _SERVER_METADATA:
             at = subject.locate(physical, "metadata")
             message = (
                 f"metadata of {length:,} bytes in total: servers accept at most {_MAX_METADATA:,}, including their own"
             )
-            if at not in seen:
-                seen.add(at)
-                yield Violation(at=at, message=message, hint="shorten it", on_key=True)
+            yield Violation(at=at, message=message, hint="shorten it", on_key=True)
 
 
 @rule("VS123", "setting-without-effect", Severity.WARNING)
