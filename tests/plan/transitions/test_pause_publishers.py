@@ -11,6 +11,7 @@ import pytest
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, servers_with
 from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, execute_plan
+from vstream.cli.views import plan as view
 from vstream.plan.plan import GateKind, Plan
 from vstream.plan.stages import list_stages
 from vstream.topology.bundle import Bundle
@@ -123,6 +124,10 @@ async def test_killed_before_or_after_any_step_the_next_run_goes_on(write: Mappi
             paused = servers.streams_by_name[WRITE].config.subjects == PAUSED
             assert paused is (0 < updates + does_last < 3)
             servers.calls.clear()
+            shown = [line.plain for line in view.render_plan(plan_change(servers, desired))]
+            assert any("safe: publishers go on, once it is all there" in line for line in shown) is (
+                updates + does_last < 3
+            )
             assert (await run(servers, desired)).is_complete
             assert plan_change(servers, desired).is_empty
             if paused:

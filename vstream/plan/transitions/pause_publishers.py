@@ -26,6 +26,7 @@ from vstream.topology.units import parse_version
 
 _PAUSED = f"{PHYSICAL_PREFIX}.paused"
 """What a paused stream listens on begins with this. Users may not publish there."""
+_RESUMED = "publishers go on, once it is all there"
 _AFFECTED_SINCE = (2, 11, 0)
 _SAFE_SINCE = (2, 15, 0)
 
@@ -39,7 +40,7 @@ def pause_while_moving(outcomes: Sequence[Outcome], context: DiffContext) -> Ite
         elif _may_lose_messages(outcome, observed, context):
             yield from _plan_steps(outcome, observed)
         elif _is_paused(observed):
-            yield replace(outcome, handover=Handover.RESUME)
+            yield replace(outcome, fields=tuple(map(_as_resumed, outcome.fields)), handover=Handover.RESUME)
         else:
             yield outcome
 
@@ -69,10 +70,12 @@ def _plan_steps(update: Update, observed: ObservedStream) -> Iterator[Update]:
         yield replace(update, config=config, fields=(pause,), adopts=False, handover=Handover.PAUSE)
     fields = tuple(change for change in update.fields if change.field != "subjects")
     yield replace(update, config=update.config.with_fields(subjects=[*paused]), fields=fields)
-    resume = FieldChange(
-        field="subjects", before=[*paused], after=subjects, risk=Risk.SAFE, why="publishers go on, as it is all there"
-    )
+    resume = FieldChange(field="subjects", before=[*paused], after=subjects, risk=Risk.SAFE, why=_RESUMED)
     yield replace(update, fields=(resume,), adopts=False, handover=Handover.RESUME)
+
+
+def _as_resumed(change: FieldChange) -> FieldChange:
+    return replace(change, risk=Risk.SAFE, why=_RESUMED) if change.field == "subjects" else change
 
 
 def _is_paused(observed: ObservedStream) -> bool:
