@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.lint.checked_files import CheckedFiles, Surroundings
-from vstream.lint.gather import Source
-
 if TYPE_CHECKING:
-    from vstream.topology.model import ServerVersion
+    from vstream.lint.checked_files import CheckedFiles, Surroundings
+    from vstream.lint.gather import Source
+    from vstream.topology.model import ServerVersion, Topology
+    from vstream.topology.replication import PhysicalStream
 
 
 def check_topology_file(
@@ -29,3 +29,10 @@ def check_scenario_file(source: Source, surroundings: Surroundings) -> CheckedFi
     from vstream.lint import scenario_file
 
     return scenario_file.check_scenario_file(source, surroundings)
+
+
+def index_physical_streams(topology: Topology) -> dict[str, PhysicalStream]:
+    """The physical streams of *topology*, by name."""
+    from vstream.topology import replication
+
+    return replication.index_physical_streams(topology)

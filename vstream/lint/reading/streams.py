@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from importlib import import_module
 from pathlib import PurePosixPath
 from types import NoneType
 from typing import TYPE_CHECKING, Final
 
+from vstream.lint import late
 from vstream.lint.workspace import ConfValue, ConsumerFile, StreamFile, StreamRole
 from vstream.syntax.document import Json, object_or_empty
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig, StreamSource
@@ -45,8 +45,7 @@ def with_roles(streams: Iterable[StreamFile], topology: Topology | None) -> tupl
     """*streams*, those without metadata with the role that *topology* gives a stream of their name."""
     if topology is None:
         return tuple(streams)
-    # Imported here: most runs have no topology, and the profiles take long to import.
-    parts = import_module("vstream.topology.replication").index_physical_streams(topology)
+    parts = late.index_physical_streams(topology)
     told = []
     for stream in streams:
         part = None if ROLE_KEY in stream.config.metadata else parts.get(stream.config.name)

@@ -9,13 +9,13 @@ from functools import lru_cache
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_names
+from vstream.lint import late
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import ApiRule, index_sources, pattern, view_block
 from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, StreamRole, Workspace
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.transform import effective_source
-from vstream.topology.replication import index_physical_streams
 
 _MAX_CACHED = 256
 _LOOKUP = frozenset({"STREAM.INFO"})
@@ -210,7 +210,7 @@ def request_to_unknown_stream(workspace: Workspace) -> Iterator[Violation]:
     topology = workspace.topology
     exist = {stream.config.name for stream in workspace.streams}
     virtual_names = {stream.name for stream in topology.streams} if topology else set()
-    exist |= index_physical_streams(topology).keys() if topology else set()
+    exist |= late.index_physical_streams(topology).keys() if topology else set()
     readers: dict[tuple[str | None, str | None], str] = {}
     for stream in workspace.streams:
         if stream.role is StreamRole.READ and stream.config.placement_cluster:
