@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vstream.diagnostics import Edit, Finding, Severity, Span
-from vstream.lint.linter import apply_fixes, diff_texts
+from vstream.lint.corrections import apply_fixes, diff_texts
 
 TEXT = "one two\nthree\n"
 

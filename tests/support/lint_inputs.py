@@ -13,9 +13,9 @@ from tests.support.paths import ROOT
 from vstream.cli.views import finding_formats, findings
 from vstream.cli.views import map as map_view
 from vstream.lint.checked_files import Surroundings
+from vstream.lint.corrections import apply_fixes, diff_texts
 from vstream.lint.engine import LintReport, lint
 from vstream.lint.gather import Source, gather_sources
-from vstream.lint.linter import apply_fixes, diff_texts
 from vstream.lint.manual import PAGES
 from vstream.lint.simulate import simulate
 
