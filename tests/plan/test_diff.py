@@ -248,7 +248,7 @@ async def test_what_servers_refuse_is_blocked_with_the_reason(fields: dict[str, 
 
 
 def test_a_stream_that_nobody_answered_for_is_blocked_not_created() -> None:
-    made = plan(render_streams(), Observed(streams={}, missing=("foo-read-west",)))
+    made = plan(render_streams(), Observed(streams={}, unanswered=("foo-read-west",)))
     assert [blocked.name for blocked in made.blocked] == ["foo-read-west"]
     assert "no server answered" in made.blocked[0].reason
     assert len(made.changes) == 5
@@ -259,7 +259,7 @@ async def test_what_nobody_answered_for_is_not_known_to_differ() -> None:
     bundle = render_streams()
     observed = (await world(bundle)).observe()
     streams = {name: stream for name, stream in observed.streams.items() if name != "foo-read-west"}
-    made = plan(bundle, replace(observed, streams=streams, missing=("foo-read-west",)))
+    made = plan(bundle, replace(observed, streams=streams, unanswered=("foo-read-west",)))
     assert (made.is_empty, made.differs) == (False, False)
     foreign = plan(bundle, change_stream(observed, "foo-read-west", retention="workqueue"))
     assert (len(foreign.blocked), foreign.differs) == (1, True)

@@ -70,11 +70,11 @@ class JetStreamAdmin:
         region is down the servers wait 4 s for it on each page.
         """
         all_streams: dict[str, ObservedStream] = {}
-        missing: list[str] = []
+        unanswered: list[str] = []
         for streams, silent in await asyncio.gather(*map(self._read_account, accounts)):
             all_streams.update(streams)
-            missing.extend(silent)
-        return all_streams, tuple(missing)
+            unanswered.extend(silent)
+        return all_streams, tuple(unanswered)
 
     async def _read_account(self, account: str | None) -> tuple[dict[str, ObservedStream], list[str]]:
         subject = _spell_list_subject(account)
@@ -90,18 +90,18 @@ class JetStreamAdmin:
             pages.extend(answers)
             if not all(parse_list(answer, "streams", subject) or answer.get("missing") for answer in answers):
                 break
-        streams, missing = {}, set()
+        streams, unanswered = {}, set()
         with convert_malformed_errors(subject):
             for answer in pages:
                 for info in parse_list(answer, "streams", subject):
                     stream = _read_stream(info, account, subject)
                     if _is_placeholder(info):
-                        missing.add(stream.config.name)
+                        unanswered.add(stream.config.name)
                     else:
                         streams[stream.config.name] = stream
                 for name in parse_list(answer, "missing", subject):
-                    missing.add(naming.qualified_name(account, str(name)))
-        return streams, sorted(missing - streams.keys())
+                    unanswered.add(naming.qualified_name(account, str(name)))
+        return streams, sorted(unanswered - streams.keys())
 
     async def _list(self, subject: str, offset: int, **options: Any) -> dict[str, Any]:
         until = time.monotonic() + _RELOAD_TIMEOUT
@@ -200,18 +200,18 @@ class JetStreamAdmin:
         """
         subject = naming.api_subject("CONSUMER.LIST", stream)
         consumers: dict[str, ObservedConsumer] = {}
-        missing: list[str] = []
-        async for info in self._iterate(subject, "consumers", missing):
+        unanswered: list[str] = []
+        async for info in self._iterate(subject, "consumers", unanswered):
             config = require_config(info.get("config"), subject)
             if _is_placeholder(info):
-                missing.append(str(config.get("durable_name") or config.get("name")))
+                unanswered.append(str(config.get("durable_name") or config.get("name")))
             elif config.get("durable_name"):
                 consumer = _parse_consumer(info, stream)
                 consumers[consumer.config.durable] = consumer
-        return consumers, tuple(sorted(set(missing) - consumers.keys()))
+        return consumers, tuple(sorted(set(unanswered) - consumers.keys()))
 
-    async def _iterate(self, subject: str, key: str, missing: list[str] | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Everything that *subject* lists, page by page; the names that no server answered for are added to *missing*."""
+    async def _iterate(self, subject: str, key: str, unanswered: list[str] | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Everything that *subject* lists, page by page; the names that no server answered for are added to *unanswered*."""
         offset = 0
         while True:
             answer = await self._list(subject, offset)
@@ -221,8 +221,8 @@ class JetStreamAdmin:
                 if not isinstance(entry, dict):
                     raise MalformedAnswerError(subject, f"`{key}` contains something that is not an object")
                 yield entry
-            if missing is not None:
-                missing.extend(map(str, parse_list(answer, "missing", subject)))
+            if unanswered is not None:
+                unanswered.extend(map(str, parse_list(answer, "missing", subject)))
             if not entries or offset >= parse_total(answer, subject):
                 return
 

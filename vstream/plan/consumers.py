@@ -101,7 +101,7 @@ def diff_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
     yield from outcomes
     # What is forgotten is made again before its consumers.
     forgotten = {outcome.config.name for outcome in outcomes if isinstance(outcome, Delete) and outcome.is_dead}
-    silent = {*context.observed.missing, *context.observed.silent_consumers} - forgotten
+    silent = {*context.observed.unanswered, *context.observed.silent_consumers} - forgotten
     for consumer in context.bundle.consumers:
         if consumer.config.stream not in silent:  # else the stream is blocked, which says it
             yield from _compare_consumer(consumer, context, is_silent=consumer.config.name in silent)

@@ -27,7 +27,7 @@ class Observed:
     """What the servers report: streams by name, names that no server answered for, loaded rules by server."""
 
     streams: Mapping[str, ObservedStream]
-    missing: tuple[str, ...] = ()
+    unanswered: tuple[str, ...] = ()
     rules: Mapping[str, LoadedEntries] = field(default_factory=dict)
     """By server: its loaded mapping rules and account entries, by key (`vstream.plan.rules`)."""
     unread_servers: tuple[str, ...] = ()

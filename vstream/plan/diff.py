@@ -111,7 +111,7 @@ def _compute_digest(context: DiffContext, names: Iterable[str]) -> str:
     durables = {}
     for consumer in all_consumers:
         durables[consumer.config.name] = [consumers.to_canonical_consumer(consumer.config.fields), consumer.created]
-    silent = sorted((context.desired_names & set(observed.missing)) | set(observed.silent_consumers))
+    silent = sorted((context.desired_names & set(observed.unanswered)) | set(observed.silent_consumers))
     rules = {server: dict(loaded) for server, loaded in observed.rules.items()}
     state = [streams, silent, rules, durables]
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
@@ -157,7 +157,7 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
 
 def _create(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
     name = stream.config.name
-    if name in context.observed.missing:
+    if name in context.observed.unanswered:
         yield Blocked.of_silent(stream)
         return
     # What takes over a former stream gets the history from there.

@@ -40,7 +40,7 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
     gates.sort(key=lambda gate: (stage_after(gate), gate.stream))
     gates.extend(_list_takeover_gates(context))
     # A stream that does not exist any more needs no draining.
-    existing = {*context.streams, *context.observed.missing}
+    existing = {*context.streams, *context.observed.unanswered}
     return tuple(gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in existing)
 
 

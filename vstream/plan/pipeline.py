@@ -69,7 +69,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
     if not lost:
         return plan
     return adapt_to_losses(
-        plan, list_dead_streams(topology, lost, observed.missing), losses, _name_lost_servers(request)
+        plan, list_dead_streams(topology, lost, observed.unanswered), losses, _name_lost_servers(request)
     )
 
 

@@ -31,12 +31,12 @@ async def make_orphaned() -> tuple[FakeServers, Observed]:
     await servers.loader(whole).ensure_loaded()
     for name in DEAD:
         del servers.streams_by_name[name]
-    return servers, replace(servers.observe(), missing=DEAD, unread_servers=("http://east", "west-9"))
+    return servers, replace(servers.observe(), unanswered=DEAD, unread_servers=("http://east", "west-9"))
 
 
 def plan_loss(of: Bundle, observed: Observed, *losses: RegionLoss) -> Plan:
     plan = make_plan("acme", of, observed)
-    return adapt_to_losses(plan, list_dead_streams(topology(TWO), ["east"], observed.missing), losses, {"http://east"})
+    return adapt_to_losses(plan, list_dead_streams(topology(TWO), ["east"], observed.unanswered), losses, {"http://east"})
 
 
 async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last() -> None:
@@ -113,7 +113,7 @@ async def test_what_was_not_noted_is_noted_by_the_next_run(failures: list[Except
     servers.failures.clear()
     servers.last_taken = FakeServers.last_taken.__get__(servers)  # type: ignore[method-assign]
     later = replace(LOSS, readers={"foo-read-west": None, "foo-read-central": None}, last_seqs={"foo-read-west": 99})
-    rest = plan_loss(render_streams(TWO), replace(servers.observe(), missing=DEAD), later)
+    rest = plan_loss(render_streams(TWO), replace(servers.observe(), unanswered=DEAD), later)
     (update,) = [change for change in rest.changes if isinstance(change, Update)]
     assert update.dead_sources == {"foo-write-east": (5, 60)}
     assert (await execute_plan(rest, servers.administer(render_streams(TWO)))).is_complete
@@ -147,8 +147,8 @@ async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> 
 
 
 def test_only_streams_of_the_region_that_nobody_answers_for_are_given_up() -> None:
-    missing = (*DEAD, "foo-read-west", "bar-write-east", "mine")
-    dead = list_dead_streams(topology(TWO), ["east"], missing)
+    unanswered = (*DEAD, "foo-read-west", "bar-write-east", "mine")
+    dead = list_dead_streams(topology(TWO), ["east"], unanswered)
     assert dead == (
         DeadStream(name="foo-read-east", region="east", role=Role.READ),
         DeadStream(name="foo-write-east", region="east", role=Role.WRITE),

@@ -66,9 +66,9 @@ async def make_orphaned(central: int = 5, east: int = 3) -> FakeServers:
     return servers
 
 
-def plan_for(wanted: Topology, servers: FakeServers, *missing: str) -> Plan:
+def plan_for(wanted: Topology, servers: FakeServers, *unanswered: str) -> Plan:
     observed: Observed = servers.observe()
-    return diff(wanted, render_bundle(wanted), replace(observed, missing=missing))
+    return diff(wanted, render_bundle(wanted), replace(observed, unanswered=unanswered))
 
 
 async def test_the_copy_becomes_the_origin_and_nothing_is_open_before_the_copy_is_gone() -> None:
@@ -88,12 +88,12 @@ async def test_the_copy_becomes_the_origin_and_nothing_is_open_before_the_copy_i
 @pytest.mark.parametrize("steps", range(1, len(STEPS)))
 async def test_killed_after_any_step_the_next_run_does_the_rest(steps: int) -> None:
     servers = await make_orphaned()
-    missing = ["prices"]
+    unanswered = ["prices"]
     for call in STEPS[:steps]:
-        plan = plan_for(lose_west("central"), servers, *missing)
+        plan = plan_for(lose_west("central"), servers, *unanswered)
         (change,) = [change for change in plan.changes if describe(change) == call][:1]
         await execute_plan(replace(plan, changes=(change,), rules=(), gates=()), servers.administer(None))
-        missing = []
+        unanswered = []
     rest = plan_for(lose_west("central"), servers)
     assert [describe(change) for change in rest.changes] == STEPS[steps:]
 

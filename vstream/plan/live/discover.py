@@ -122,12 +122,12 @@ async def _read_streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:
     """
     deadline = time.monotonic() + LEADER_TIMEOUT
     while True:
-        streams, missing = await admin.streams()
-        if not missing:
+        streams, unanswered = await admin.streams()
+        if not unanswered:
             return streams
         if time.monotonic() > deadline:
             raise NotReachableError(
-                f"these streams exist, but no server answers for them: {', '.join(missing)}",
+                f"these streams exist, but no server answers for them: {', '.join(unanswered)}",
                 hint="import when all regions are up: a topology without them would remove their sources",
             )
         await asyncio.sleep(_PAUSE_SECONDS)
@@ -145,10 +145,10 @@ async def _read_consumers(
 
     asked = sorted(name for name, stream in streams.items() if stream.consumers)
     answers = dict(zip(asked, await asyncio.gather(*map(list_consumers, asked)), strict=True))
-    for name, (_, missing) in answers.items():
-        if missing:
+    for name, (_, unanswered) in answers.items():
+        if unanswered:
             raise NotReachableError(
-                f"these consumers exist, but no server answers for them: {name} > {', '.join(missing)}",
+                f"these consumers exist, but no server answers for them: {name} > {', '.join(unanswered)}",
                 hint="import when all regions are up",
             )
     return {name: consumers for name, (consumers, _) in answers.items()}

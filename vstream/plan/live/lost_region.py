@@ -63,7 +63,7 @@ async def measure_losses(
     losses = []
     for stream, region in product(topology.streams, regions):
         name, readers = physical.physical_name(stream, Role.WRITE, region), _list_sourcing_readers(stream, observed)
-        if name in observed.missing or any(name in reader.config.source_names for reader in readers):
+        if name in observed.unanswered or any(name in reader.config.source_names for reader in readers):
             losses.append(await _measure_loss(name, region, readers, position_reader))
     return (*losses, *_measure_origin_losses(topology, observed))
 

@@ -63,11 +63,11 @@ async def observe(
     partly = {name for name in accounts if name and not all(reaches(name, loaded) for loaded in rules.values())}
     silent_accounts = await _find_silent_accounts(admin, sorted(partly))
     accounts = [name for name in accounts if name not in silent_accounts]
-    streams, missing = await _list_streams(topology, connections, admin, accounts)
+    streams, unanswered = await _list_streams(topology, connections, admin, accounts)
     consumers, no_answer = await _read_consumers(topology, streams, admin)
     return Observed(
         streams=streams,
-        missing=missing,
+        unanswered=unanswered,
         rules=rules,
         unread_servers=tuple(sorted((*unread, *_list_unknown_regions(topology, streams.values(), endpoints)))),
         consumers=consumers,
@@ -174,7 +174,7 @@ async def _observe_elsewhere(topology: Topology, connection: Connection, account
 
     Raises VstreamError if it does not, or if the topology says another account.
     """
-    streams, missing = await JetStreamAdmin(connection).streams()
+    streams, unanswered = await JetStreamAdmin(connection).streams()
     is_here = any(stream.config.owner == topology.name for stream in streams.values())
     if profile_of(topology).has_physical_names and is_here:
         raise VstreamError(
@@ -190,7 +190,7 @@ async def _observe_elsewhere(topology: Topology, connection: Connection, account
             hint=f"with `routing: {topology.routing.value}`, every server includes accounts.cfg (`vstream render`); "
             f"connect as `{name_manager(topology, connection.region)}`",
         )
-    return Observed(streams=streams, missing=missing, unread_servers=tuple(seat.server.name for seat in topology.seats))
+    return Observed(streams=streams, unanswered=unanswered, unread_servers=tuple(seat.server.name for seat in topology.seats))
 
 
 async def _find_silent_accounts(admin: JetStreamAdmin, partly: Sequence[str]) -> frozenset[str]:
@@ -233,10 +233,10 @@ async def _list_streams(
     away = [part.name for part in list_physical_streams(topology) if part.place not in reached] if in_domains else []
     deadline = time.monotonic() + LEADER_TIMEOUT
     while True:
-        streams, missing = await admin.streams(asked)
-        place_of = {part.name: part.place for part in list_physical_streams(topology)} if missing else {}
-        if all(place_of.get(name) not in reached for name in missing) or time.monotonic() > deadline:
-            return streams, (*missing, *away)
+        streams, unanswered = await admin.streams(asked)
+        place_of = {part.name: part.place for part in list_physical_streams(topology)} if unanswered else {}
+        if all(place_of.get(name) not in reached for name in unanswered) or time.monotonic() > deadline:
+            return streams, (*unanswered, *away)
         await asyncio.sleep(_PAUSE_SECONDS)
 
 

@@ -36,7 +36,7 @@ def plan_new_home(stream: RenderedStream, context: DiffContext) -> tuple[Outcome
     if observed is not None:
         is_own_copy = seed_region.is_copy(observed) and observed.config.owner == context.topology.name
         return (*_plan_rest(stream, observed),) if is_own_copy else ()
-    is_down = stream.config.name in context.observed.missing and not _has_lost_home(stream, context)
+    is_down = stream.config.name in context.observed.unanswered and not _has_lost_home(stream, context)
     if copy is None or copy.config.owner != context.topology.name or is_down:
         return ()
     blocked = _block(stream, copy, context)
@@ -106,7 +106,7 @@ def _block(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -
         )
     for sibling in context.siblings[virtual]:
         copied = context.streams.get(sibling.config.name)
-        if sibling.config.name in context.observed.missing and sibling.role is Role.READ:
+        if sibling.config.name in context.observed.unanswered and sibling.role is Role.READ:
             reason = f"{cause}, and whether `{sibling.config.name}` has more of it than `{name}` is not known"
             hint = f"is `{sibling.region}` down? plan again when it is back, or give that region up, too"
             return Blocked.of(stream, reason=reason, hint=hint)
@@ -119,7 +119,7 @@ def _block(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -
 
 def _plan_steps(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -> Iterator[Outcome]:
     name, donor = stream.config.name, copy.config.name
-    if name in context.observed.missing:
+    if name in context.observed.unanswered:
         dead = StreamConfig(name=name, fields={})
         lost = next(lost.name for lost in context.topology.lost if stream.virtual in lost.homes)
         yield Delete(config=dead, region=lost, role=Role.ORIGIN, messages=0, is_dead=True)

@@ -77,12 +77,12 @@ class DeadStream:
     role: Role
 
 
-def list_dead_streams(topology: Topology, regions: Collection[str], missing: Collection[str]) -> tuple[DeadStream, ...]:
-    """Those of *missing*, which no server answers for, that streams of *topology* had in *regions*."""
+def list_dead_streams(topology: Topology, regions: Collection[str], unanswered: Collection[str]) -> tuple[DeadStream, ...]:
+    """Those of *unanswered*, which no server answers for, that streams of *topology* had in *regions*."""
     dead = []
     for stream, region, role in product(topology.streams, sorted(regions), (Role.READ, Role.WRITE)):
         name = physical.physical_name(stream, role, region)
-        if name in missing:
+        if name in unanswered:
             dead.append(DeadStream(name=name, region=region, role=role))
     return tuple(dead)
 

@@ -164,7 +164,7 @@ def _list_leaving_origins(config: StreamConfig, context: DiffContext) -> list[st
     for observed in filter(None, map(context.streams.get, siblings)):
         followed.update(observed.config.source_names, parse_positions(observed.config.metadata))
     # From a region that is dead nobody gets more, also not the others.
-    existing = {*context.streams, *context.observed.missing} - physical.lost_write_streams(context.topology)
+    existing = {*context.streams, *context.observed.unanswered} - physical.lost_write_streams(context.topology)
     return sorted((followed & existing) - {*config.source_names, *siblings})
 
 
