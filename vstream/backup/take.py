@@ -61,7 +61,7 @@ def refuse_streams_in_accounts(streams: Iterable[RenderedStream]) -> None:
             )
 
 
-def order_by_takers(streams: Sequence[RenderedStream]) -> list[RenderedStream]:
+def order_readers_first(streams: Sequence[RenderedStream]) -> list[RenderedStream]:
     """*streams*, each only after all others that take from it."""
     left = list(streams)
     ordered: list[RenderedStream] = []
@@ -96,7 +96,7 @@ async def take_backup(
             manifest = _begin_manifest(request, connections, started)
             directory.capture.write_manifest(manifest)
             snapshots: dict[str, SavedStream] = {}
-            for stream in order_by_takers(request.streams):
+            for stream in order_readers_first(request.streams):
                 on_stream(f"snapshot of {stream.config.name}")
                 connection = choose_connection_to(connections, stream.region)
                 snapshots[stream.config.name] = await _save(connection, stream, directory)
@@ -121,7 +121,7 @@ async def take_backup(
             topology=request.topology.name,
             started=started.isoformat(timespec="seconds"),
             cut=cut,
-            streams=tuple(saved[stream.config.name] for stream in reversed(order_by_takers(request.streams))),
+            streams=tuple(saved[stream.config.name] for stream in reversed(order_readers_first(request.streams))),
             checksums=directory.sync_and_hash_files(),
         )
         directory.finish(record)

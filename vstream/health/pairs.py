@@ -131,7 +131,7 @@ def _find_positions(
 def _find_retention(pair: ReplicationPair, origin: StreamSnapshot | None, at: float) -> float | None:
     """For how many seconds the origin keeps messages: its `max_age`, or less if it is full; None for ever."""
     # What it has now counts, not what it should have.
-    limits = pair.origin.limits if origin is None or origin.config is None else origin.config
+    limits = pair.origin.fields if origin is None or origin.config is None else origin.config
     max_age = limits.get("max_age")
     retention: float = max_age / SECOND_NS if isinstance(max_age, int) else 0.0
     if origin is not None and origin.first_at is not None and limits.get("discard", "old") == "old":

@@ -161,7 +161,7 @@ def _list_fragile(topology: Topology, physical: Sequence[PhysicalStream], snapsh
     """Streams that work, but survive fewer failures than in the topology."""
     few: dict[str, list[str]] = {}
     for stream in physical:
-        observed, planned = snapshot.streams.get(stream.name), stream.limits.get("num_replicas")
+        observed, planned = snapshot.streams.get(stream.name), stream.fields.get("num_replicas")
         if observed is None:
             continue
         expected = topology.cluster_at(stream.place)

@@ -249,7 +249,7 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
     config = detail.get("config")
     if config is not None:  # which is not asked of replicas
         require_config(config, name)
-    feeds = detail.get("sources") or ([detail["mirror"]] if detail.get("mirror") else ())
+    sources = detail.get("sources") or ([detail["mirror"]] if detail.get("mirror") else ())
     is_mirror = bool(detail.get("mirror"))
     last = int(state["last_seq"])
     return StreamSnapshot(
@@ -269,7 +269,7 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
         current=unlisted + sum(bool(replica.get("current")) and not replica.get("offline") for replica in replicas),
         following=sum(map(_is_following, replicas)),
         # A mirror has its origin's sequences.
-        sources=tuple(_parse_source(replica, name, last if is_mirror else None) for replica in feeds),
+        sources=tuple(_parse_source(info, name, last if is_mirror else None) for info in sources),
         config=config,
     )
 

@@ -40,7 +40,7 @@ def find_stream_faults(topology: Topology, snapshot: Snapshot) -> Iterator[Strea
                 for evidence in _list_evidence(topology, stream, part, observed, observed.config):
                     yield StreamFault(stream=part.name, evidence=evidence)
                 for field in _DIRECT:
-                    if part.limits.get(field) is True and not observed.config.get(field):
+                    if part.fields.get(field) is True and not observed.config.get(field):
                         text = f"it does not answer Direct Get (`{field}` is off)"
                         yield StreamFault(stream=part.name, evidence=text, stops_storing=False, stops_direct_get=True)
                 if 0 < _tighter_limit(part, observed.config, "max_consumers") <= observed.consumers:
@@ -72,7 +72,7 @@ def _list_evidence(
         yield "it is sealed: it stores nothing any more"
     yield from _list_refusals(part, observed, fields)
     if part.role in _TAKES_PUBLISHES:
-        if fields.get("no_ack") and not part.limits.get("no_ack"):
+        if fields.get("no_ack") and not part.fields.get("no_ack"):
             yield "it acknowledges nothing (`no_ack`): publishers wait in vain"
         expected = physical.write_subjects(topology, stream, part.place)
         absent = [
@@ -88,21 +88,21 @@ def _list_refusals(part: PhysicalStream, observed: StreamSnapshot, fields: Mappi
     if fields.get("discard") == "new":
         yield from _find_full(observed, fields)
         keeps = fields.get("max_msgs_per_subject")
-        refuses_more = fields.get("discard_new_per_subject") and not part.limits.get("discard_new_per_subject")
+        refuses_more = fields.get("discard_new_per_subject") and not part.fields.get("discard_new_per_subject")
         if refuses_more and isinstance(keeps, int) and keeps > 0:
             yield f"it refuses new messages of subjects that have {keeps:,} (`discard_new_per_subject`)"
     if largest := _tighter_limit(part, fields, "max_msg_size"):
         yield f"it refuses messages above {format_size(largest)} (`max_msg_size`)"
     if 0 < (room := _tighter_limit(part, fields, "max_bytes")) < _DEFAULT_PAYLOAD_BYTES:
         yield f"it keeps no message above {format_size(room)} (`max_bytes`)"
-    for field, value in part.limits.items():
+    for field, value in part.fields.items():
         if value is True and field.startswith("allow_") and field not in _DIRECT and not fields.get(field):
             yield f"it refuses messages that need `{field}`, which is off"
 
 
 def _tighter_limit(part: PhysicalStream, fields: Mapping[str, Any], name: str) -> int:
     """The limit *name* if it is below that of the topology; else 0."""
-    limit, expected = fields.get(name), part.limits.get(name)
+    limit, expected = fields.get(name), part.fields.get(name)
     is_expected = isinstance(expected, int) and isinstance(limit, int) and 0 < expected <= limit
     return max(0, limit) if isinstance(limit, int) and not is_expected else 0
 

@@ -210,7 +210,9 @@ class JetStreamAdmin:
                 consumers[consumer.config.durable] = consumer
         return consumers, tuple(sorted(set(unanswered) - consumers.keys()))
 
-    async def _iterate(self, subject: str, key: str, unanswered: list[str] | None = None) -> AsyncIterator[dict[str, Any]]:
+    async def _iterate(
+        self, subject: str, key: str, unanswered: list[str] | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
         """Everything that *subject* lists, page by page; the names that no server answered for are added to *unanswered*."""
         offset = 0
         while True:

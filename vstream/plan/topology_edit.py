@@ -61,7 +61,7 @@ class TopologyEdit:
 
     def drain(self, region: str, taker: str | None = None) -> TopologyEdit:
         """*region* is drained, and *taker*, by default the next region, takes its publishes."""
-        drained = self._find_takers()
+        drained = self._find_takeover_regions()
         if region in drained and taker in {None, drained[region]}:
             return self
         names = [candidate.name for candidate in self.topology.regions]
@@ -75,7 +75,7 @@ class TopologyEdit:
 
     def undo_drain(self, region: str) -> TopologyEdit:
         """*region* is not drained any more: clients there publish to its own write streams again."""
-        return self.remove_key(region, DRAINED) if region in self._find_takers() else self
+        return self.remove_key(region, DRAINED) if region in self._find_takeover_regions() else self
 
     def give_up(self, region: str, homes: Mapping[str, str]) -> TopologyEdit:
         """*region* is lost, and each stream of *homes* has its home in the region there."""
@@ -88,8 +88,8 @@ class TopologyEdit:
         is_lost = any(lost.name == region for lost in self.topology.lost)
         return self.remove_key(region, LOST) if is_lost else self
 
-    def _find_takers(self) -> Mapping[str, str]:
-        return {name: by for stream in self.topology.streams for name, by in stream.takers.items()}
+    def _find_takeover_regions(self) -> Mapping[str, str]:
+        return {name: by for stream in self.topology.streams for name, by in stream.takeover_regions.items()}
 
     def add_key(self, region: str, key: str, value: str | Mapping[str, str]) -> TopologyEdit:
         """*region* has *key*."""

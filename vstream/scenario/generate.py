@@ -66,9 +66,9 @@ def to_yaml(data: ScenarioData) -> str:
 
 
 class _ScenarioComposer:
-    def __init__(self, topology: Topology, chance: random.Random, *, has_links: bool) -> None:
+    def __init__(self, topology: Topology, rng: random.Random, *, has_links: bool) -> None:
         self._topology = topology
-        self._chance = chance
+        self._rng = rng
         self._servers = index_servers(topology)
         self._regions = list(self._servers)
         self._has_links = has_links and len(self._regions) > 1
@@ -79,7 +79,7 @@ class _ScenarioComposer:
     def compose(self) -> ScenarioData:
         workload = self._workload()
         self._wait(1_000, 3_000)
-        for _ in range(self._chance.randint(2, 7)):
+        for _ in range(self._rng.randint(2, 7)):
             self._open_or_heal_fault()
             self._wait(200, 5_000)
         if self._open:
@@ -90,31 +90,31 @@ class _ScenarioComposer:
         return {"workload": workload, "steps": self._steps, "expect": [{"in": "back", "converged": "<= 3m"}]}
 
     def _workload(self) -> ScenarioData:
-        chance = self._chance
+        rng = self._rng
         return {
-            "rate": f"{chance.choice((20, 50, 100, 200))}/s",
-            "size": chance.choice(("64B", "128B..1KiB", "16B..8KiB")),
-            "keys": chance.choice((1, 10, 100)),
-            "retry": chance.choice(("none", "same-id")),
-            "readers": [{"by": "consumer"}, {"by": "direct"}][: chance.randint(0, 2)],
+            "rate": f"{rng.choice((20, 50, 100, 200))}/s",
+            "size": rng.choice(("64B", "128B..1KiB", "16B..8KiB")),
+            "keys": rng.choice((1, 10, 100)),
+            "retry": rng.choice(("none", "same-id")),
+            "readers": [{"by": "consumer"}, {"by": "direct"}][: rng.randint(0, 2)],
         }
 
     def _wait(self, least: int, most: int) -> None:
-        time = self._chance.randrange(least, most, 100) * _MS_NS
+        time = self._rng.randrange(least, most, 100) * _MS_NS
         if self._steps and "wait" in self._steps[-1]:
             # Nothing could be done in between.
             time += parse_duration(self._steps.pop()["wait"])
         self._steps.append({"wait": spell_nanoseconds(time)})
 
     def _draw_chance(self, share: float) -> bool:
-        return self._chance.random() < share
+        return self._rng.random() < share
 
     def _open_or_heal_fault(self) -> None:
         """Open a fault, or heal one."""
         if self._open and (len(self._open) >= _MAX_OPEN or self._draw_chance(0.35)):
             # Servers that come back are healthy when they have all links, but for those that are cut both ways.
             first = [fault for fault in self._open if fault.is_one_way]
-            healed = self._chance.choice(first or self._open)
+            healed = self._rng.choice(first or self._open)
             self._open.remove(healed)
             self._steps.append({"heal": healed.name})
             return
@@ -123,7 +123,7 @@ class _ScenarioComposer:
             self._restart_region, self._pause, self._partition, self._isolate, self._isolate, self._link,
             self._step_down, self._step_down_meta, self._rolling_restart,
         ]  # fmt: skip
-        self._chance.shuffle(moves)
+        self._rng.shuffle(moves)
         for move in moves:
             if move():
                 return
@@ -163,24 +163,24 @@ class _ScenarioComposer:
         untouched = self._intact_regions()
         if not untouched:
             return False
-        region = self._chance.choice(untouched)
+        region = self._rng.choice(untouched)
         return self._inject({"kill-region": region}, {region: frozenset(self._servers[region])})
 
     def _kill_server(self) -> bool:
         running = self._running_servers()
         if not running:
             return False
-        server = self._chance.choice(running)
+        server = self._rng.choice(running)
         return self._inject({"kill-server": server}, {self._region_of(server): frozenset({server})})
 
     def _pause(self) -> bool:
         running, untouched = self._running_servers(), self._intact_regions()
         if untouched and self._draw_chance(0.3):
-            region = self._chance.choice(untouched)
+            region = self._rng.choice(untouched)
             return self._inject({"pause": region}, {region: frozenset(self._servers[region])})
         if not running:
             return False
-        server = self._chance.choice(running)
+        server = self._rng.choice(running)
         return self._inject({"pause": server}, {self._region_of(server): frozenset({server})})
 
     def _streams_with_leader(self) -> list[tuple[str, str]]:
@@ -199,14 +199,14 @@ class _ScenarioComposer:
         led = self._streams_with_leader()
         if not led:
             return False
-        place, name = self._chance.choice(led)
+        place, name = self._rng.choice(led)
         regions = [place] if place in self._regions else self._regions
         return self._inject({"kill-leader": name}, {region: frozenset({_UNKNOWN}) for region in regions})
 
     def _step_down(self) -> bool:
         led = self._streams_with_leader()
         if led:
-            self._steps.append({"step-down": self._chance.choice(led)[1]})
+            self._steps.append({"step-down": self._rng.choice(led)[1]})
         return bool(led)
 
     def _has_meta_quorum_to_lose(self) -> bool:
@@ -229,14 +229,14 @@ class _ScenarioComposer:
     def _restart_region(self) -> bool:
         untouched = self._intact_regions()
         if untouched:
-            self._steps.append({"restart-region": self._chance.choice(untouched)})
+            self._steps.append({"restart-region": self._rng.choice(untouched)})
         return bool(untouched)
 
     def _rolling_restart(self) -> bool:
         # The next server waits until all are healthy: with anything open it would wait for ever.
         if self._open:
             return False
-        self._steps.append({"rolling-restart": self._chance.choice(self._regions)})
+        self._steps.append({"rolling-restart": self._rng.choice(self._regions)})
         return True
 
     def _can_touch_links(self) -> bool:
@@ -250,10 +250,10 @@ class _ScenarioComposer:
     def _partition(self) -> bool:
         if not self._can_touch_links():
             return False
-        shuffled = self._chance.sample(self._regions, len(self._regions))
-        border = self._chance.randint(1, len(shuffled) - 1)
+        shuffled = self._rng.sample(self._regions, len(self._regions))
+        border = self._rng.randint(1, len(shuffled) - 1)
         sides = [",".join(shuffled[:border]), ",".join(shuffled[border:])]
-        step: ScenarioData = {"partition": " | ".join(sides), "how": self._chance.choice(("reset", "drop"))}
+        step: ScenarioData = {"partition": " | ".join(sides), "how": self._rng.choice(("reset", "drop"))}
         if self._draw_chance(0.25):
             step["one-way"] = True
         return self._inject(step, is_cut=True)
@@ -261,16 +261,16 @@ class _ScenarioComposer:
     def _isolate(self) -> bool:
         if not self._can_touch_links():
             return False
-        region = self._chance.choice(self._regions)
-        return self._inject({"isolate": region, "how": self._chance.choice(("reset", "drop"))}, is_cut=True)
+        region = self._rng.choice(self._regions)
+        return self._inject({"isolate": region, "how": self._rng.choice(("reset", "drop"))}, is_cut=True)
 
     def _link(self) -> bool:
         if not self._can_touch_links():
             return False
-        ends = self._chance.sample(self._regions, 2)
-        step: ScenarioData = {"link": ends, "rtt": f"{self._chance.choice((5, 40, 150, 400))}ms"}
+        ends = self._rng.sample(self._regions, 2)
+        step: ScenarioData = {"link": ends, "rtt": f"{self._rng.choice((5, 40, 150, 400))}ms"}
         if self._draw_chance(0.5):
-            step["jitter"] = f"{self._chance.choice((1, 10, 50))}ms"
+            step["jitter"] = f"{self._rng.choice((1, 10, 50))}ms"
         if self._draw_chance(0.3):
-            step["loss"] = f"{self._chance.choice((0.5, 2, 5))}%"
+            step["loss"] = f"{self._rng.choice((0.5, 2, 5))}%"
         return self._inject(step)

@@ -98,25 +98,25 @@ def with_new_homes(document: TopologyDocument) -> TopologyDocument:
         for stream, home in (region.lost or {}).items():
             if stream in streams and streams[stream].home == name:
                 streams[stream] = streams[stream].model_copy(update={"home": home})
-    takers = {name: _decode_takers(document, stream) for name, stream in streams.items()}
-    for homed, taken_by in takers.items():
+    takeover_regions = {name: _decode_takeover_regions(document, stream) for name, stream in streams.items()}
+    for homed, taken_by in takeover_regions.items():
         drained = streams[homed].home
         if drained is not None and drained in taken_by:
             streams[homed] = streams[homed].model_copy(update={"home": taken_by[drained]})
     return document.model_copy(update={"streams": streams})
 
 
-def _decode_takers(document: TopologyDocument, stream: StreamDocument) -> dict[str, str]:
+def _decode_takeover_regions(document: TopologyDocument, stream: StreamDocument) -> dict[str, str]:
     """By drained region, who takes its publishes: the named region, else the first of the stream that is not drained."""
     named = document.regions if stream.regions == "all" else stream.regions
     drained = {name: region.drained for name, region in document.regions.items() if region.drained is not None}
     lost = {name for name, region in document.regions.items() if region.lost is not None}
     left = [name for name in document.regions if name in named and name not in drained and name not in lost]
-    takers = {}
+    takeover_regions = {}
     for name, taker in drained.items():
         if name in named and left:
-            takers[name] = taker if taker in left else left[0]
-    return takers
+            takeover_regions[name] = taker if taker in left else left[0]
+    return takeover_regions
 
 
 def _without_lost_regions(document: TopologyDocument) -> TopologyDocument:
@@ -290,7 +290,7 @@ def _decode_stream(
         routing=model.Routing(document.routing),
         follows_former=document.moves_from is not None,
         canary=stream.canary,
-        takers=_decode_takers(document, stream),
+        takeover_regions=_decode_takeover_regions(document, stream),
         takes_over=stream.takes_over,
         core_subscribers=stream.core_subscribers,
         is_bucket=buckets.is_bucket(document, name),

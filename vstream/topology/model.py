@@ -410,7 +410,7 @@ class VirtualStream:
     canary: str | None = None
     """The subject that probes may publish on; a `*` in it stands for the region of origin."""
     consumers: tuple[Consumer, ...] = ()
-    takers: Mapping[str, str] = field(default_factory=dict)
+    takeover_regions: Mapping[str, str] = field(default_factory=dict)
     """By region that is drained: the region whose write stream takes its publishes."""
     takes_over: str | None = None
     """A plain stream that the read streams also source."""

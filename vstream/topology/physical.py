@@ -82,7 +82,7 @@ def source_transforms(topology: Topology, stream: VirtualStream, origin: str) ->
 
 def write_stream_in(stream: VirtualStream, region: str) -> str:
     """The name of the physical stream that takes what is published in *region*: another region's, while it is drained."""
-    return origin_name(stream) or physical_name(stream, Role.WRITE, stream.takers.get(region, region))
+    return origin_name(stream) or physical_name(stream, Role.WRITE, stream.takeover_regions.get(region, region))
 
 
 def read_stream_in(stream: VirtualStream, region: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from vstream.topology import physical
-from vstream.topology.model import Role, Topology, VirtualStream
+from vstream.topology.model import PhysicalPart, Role, Topology, VirtualStream
 from vstream.value_class import value_class
 
 
@@ -18,8 +18,8 @@ class PhysicalStream:
     name: str
     place: str
     role: Role
-    limits: Mapping[str, object] = field(default_factory=dict, compare=False)
-    """Its fields according to the topology."""
+    fields: Mapping[str, object] = field(default_factory=dict, compare=False)
+    """As the topology has them."""
 
 
 @value_class
@@ -33,19 +33,15 @@ class ReplicationPair:
 
 def physical_streams(stream: VirtualStream) -> tuple[PhysicalStream, ...]:
     """The physical streams of *stream*, which remembers them: a status asks for them six times."""
-    streams: list[PhysicalStream] = [*vars(stream).get("physical_streams", ())]
-    for part in () if streams else stream.physical:
-        streams.append(
-            PhysicalStream(
-                virtual=stream.name,
-                name=physical.physical_name(stream, part.role, part.place),
-                place=part.place,
-                role=part.role,
-                limits=part.settings.fields,
-            )
-        )
-    vars(stream)["physical_streams"] = streams
-    return tuple(streams)
+    remembered: dict[str, tuple[PhysicalStream, ...]] = vars(stream)
+    if "physical_streams" not in remembered:
+        remembered["physical_streams"] = tuple(_name_part(stream, part) for part in stream.physical)
+    return remembered["physical_streams"]
+
+
+def _name_part(stream: VirtualStream, part: PhysicalPart) -> PhysicalStream:
+    name = physical.physical_name(stream, part.role, part.place)
+    return PhysicalStream(virtual=stream.name, name=name, place=part.place, role=part.role, fields=part.settings.fields)
 
 
 @value_class

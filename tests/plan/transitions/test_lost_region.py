@@ -36,7 +36,9 @@ async def make_orphaned() -> tuple[FakeServers, Observed]:
 
 def plan_loss(of: Bundle, observed: Observed, *losses: RegionLoss) -> Plan:
     plan = make_plan("acme", of, observed)
-    return adapt_to_losses(plan, list_dead_streams(topology(TWO), ["east"], observed.unanswered), losses, {"http://east"})
+    return adapt_to_losses(
+        plan, list_dead_streams(topology(TWO), ["east"], observed.unanswered), losses, {"http://east"}
+    )
 
 
 async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last() -> None:

@@ -185,7 +185,7 @@ def few_replicas(patient: Patient) -> Iterator[Symptom]:
     `vstream apply` restores the number. Look for VD404 and VD405; `nats stream cluster peer-remove` replaces a replica that never catches up.
     """
     for stream, observed in _list_streams_seen(patient):
-        planned = stream.limits.get("num_replicas")
+        planned = stream.fields.get("num_replicas")
         if isinstance(planned, int) and observed.replicas < planned:
             evidence = f"it has {observed.replicas} of the {planned} replicas that the topology gives it"
             yield Symptom(about=stream.name, evidence=evidence, do=APPLY)

@@ -57,7 +57,8 @@ _SCOUT_TIMEOUT = 1.0
 _MAX_PARALLEL_REQUESTS = 128
 _CONNECT_SHARE = 0.4
 """The share of the deadline that connecting may take. The rest is for requests."""
-_MONITORS, _STREAMS = 0.6, 0.8
+_MONITORING_SHARE = 0.6
+_STREAMS_SHARE = 0.8
 """The shares after which monitoring ports, and then leaders of streams, have had their time: others still have to be asked."""
 _CANNOT_WRITE = "write error"
 _NOT_TOLD = "$G"
@@ -96,7 +97,7 @@ class _SnapshotCollector:
         self._opened = opened
         self._began = began = time.monotonic()
         self._deadline = began + timeout
-        self._until = began + timeout * _MONITORS
+        self._until = began + timeout * _MONITORING_SHARE
         """When what is done now has had its time, on the monotonic clock."""
         self._connecting = timeout * _CONNECT_SHARE
         self._is_deep = is_deep
@@ -118,7 +119,7 @@ class _SnapshotCollector:
         servers, _ = await asyncio.gather(self._ask_servers(), self._connect())
         if not self._connections and not any(server.is_reached for server in servers):
             raise NotReachableError.of_all(self._refusals)
-        self._until = self._began + (self._deadline - self._began) * _STREAMS
+        self._until = self._began + (self._deadline - self._began) * _STREAMS_SHARE
         account = self._account.result()
         if self._is_deep and account != _NOT_TOLD:
             connections.require_security_mode(self._topology, account)

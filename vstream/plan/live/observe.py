@@ -190,7 +190,9 @@ async def _observe_elsewhere(topology: Topology, connection: Connection, account
             hint=f"with `routing: {topology.routing.value}`, every server includes accounts.cfg (`vstream render`); "
             f"connect as `{name_manager(topology, connection.region)}`",
         )
-    return Observed(streams=streams, unanswered=unanswered, unread_servers=tuple(seat.server.name for seat in topology.seats))
+    return Observed(
+        streams=streams, unanswered=unanswered, unread_servers=tuple(seat.server.name for seat in topology.seats)
+    )
 
 
 async def _find_silent_accounts(admin: JetStreamAdmin, partly: Sequence[str]) -> frozenset[str]:

@@ -77,7 +77,9 @@ class DeadStream:
     role: Role
 
 
-def list_dead_streams(topology: Topology, regions: Collection[str], unanswered: Collection[str]) -> tuple[DeadStream, ...]:
+def list_dead_streams(
+    topology: Topology, regions: Collection[str], unanswered: Collection[str]
+) -> tuple[DeadStream, ...]:
     """Those of *unanswered*, which no server answers for, that streams of *topology* had in *regions*."""
     dead = []
     for stream, region, role in product(topology.streams, sorted(regions), (Role.READ, Role.WRITE)):

@@ -96,8 +96,8 @@ def _list_mapped_subjects(topology: Topology, region: str) -> Iterator[str]:
     return (subject for subject, regions in shared.mapped_subjects(topology) if region in regions)
 
 
-def _list_export_services(subjects: Iterable[str], taker: str) -> Iterator[Export]:
-    return (Export(kind=ShareKind.SERVICE, subject=subject, accounts=(taker,)) for subject in subjects)
+def _list_export_services(subjects: Iterable[str], importer: str) -> Iterator[Export]:
+    return (Export(kind=ShareKind.SERVICE, subject=subject, accounts=(importer,)) for subject in subjects)
 
 
 def _make_write_account(topology: Topology, region: str) -> Account:
@@ -123,8 +123,8 @@ def _make_read_account(topology: Topology, region: str) -> Account:
     name, clients = naming.account_of_reads(region), naming.common_client_account(topology)
     homed = [stream for account, stream in _list_origins(topology) if account == name]
     elsewhere = [naming.account_of_reads(peer.name) for peer in topology.regions if peer.name != region]
-    takers = tuple(elsewhere) if homed else ()
-    fed = {_CREATE: (clients, *takers), shared.FLOW: (clients, *takers)}
+    importers = tuple(elsewhere) if homed else ()
+    fed = {_CREATE: (clients, *importers), shared.FLOW: (clients, *importers)}
     feeders = (*(naming.account_of_writes(peer.name) for peer in topology.regions), *stretch_accounts(topology))
     imports = [entry for account in feeders for entry in _list_source_imports(account, name)]
     for account, stream in _list_origins(topology):
@@ -144,7 +144,7 @@ def _make_read_account(topology: Topology, region: str) -> Account:
             _make_service_export(shared.GETS, shared.GET_THRESHOLD, clients),
             Export(kind=ShareKind.STREAM, subject=shared.INBOX, accounts=(clients,)),
             *_list_export_services((subject for stream in homed for subject in stream.subjects), clients),
-            *([shared.delivery_export(name, takers)] if takers else []),
+            *([shared.delivery_export(name, importers)] if importers else []),
             shared.export_whole_api(importers=(clients,)),
         ),
         imports=tuple(imports),
@@ -213,24 +213,24 @@ def _list_origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
             yield stretch_account_of(stream, Role.ORIGIN, place) or naming.account_of_reads(place), stream
 
 
-def _list_source_exports(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
-    """What *takers* need to source or mirror streams of the account *name*."""
-    yield Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=takers)
-    yield Export(kind=ShareKind.SERVICE, subject=shared.FLOW, accounts=takers)
-    yield shared.delivery_export(name, takers)
+def _list_source_exports(name: str, importers: tuple[str, ...]) -> Iterator[Export]:
+    """What *importers* need to source or mirror streams of the account *name*."""
+    yield Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=importers)
+    yield Export(kind=ShareKind.SERVICE, subject=shared.FLOW, accounts=importers)
+    yield shared.delivery_export(name, importers)
 
 
-def _list_source_imports(account: str, taker: str, flow: str = shared.FLOW) -> Iterator[Import]:
-    """What *taker* needs to source or mirror streams of *account*."""
+def _list_source_imports(account: str, importer: str, flow: str = shared.FLOW) -> Iterator[Import]:
+    """What *importer* needs to source or mirror streams of *account*."""
     yield shared.service_import(
         account, _CREATE, f"{SOURCE_API_PREFIX}.{account}.{_CREATE.removeprefix(f'{naming.API}.')}"
     )
     yield Import(kind=ShareKind.SERVICE, account=account, subject=flow)
-    yield Import(kind=ShareKind.STREAM, account=account, subject=f"{naming.DELIVER_PREFIX}.{account}.{taker}.>")
+    yield Import(kind=ShareKind.STREAM, account=account, subject=f"{naming.DELIVER_PREFIX}.{account}.{importer}.>")
 
 
-def _make_service_export(subject: str, threshold: str, taker: str) -> Export:
-    return Export(kind=ShareKind.SERVICE, subject=subject, accounts=(taker,), threshold=threshold)
+def _make_service_export(subject: str, threshold: str, importer: str) -> Export:
+    return Export(kind=ShareKind.SERVICE, subject=subject, accounts=(importer,), threshold=threshold)
 
 
 def make_users(topology: Topology) -> tuple[User, ...]:

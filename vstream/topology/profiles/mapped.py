@@ -169,11 +169,13 @@ class MappedProfile(Profile):
         for a moment who may publish what they lead to, and know only what was allowed before (seen on 2.12.8).
         """
         clients, *hidden = hidden_accounts.accounts(topology)
-        takers = tuple(account_of_reads(region.name) for region in topology.regions)
+        importers = tuple(account_of_reads(region.name) for region in topology.regions)
         users = []
         for new, old in zip(clients.users, self._make_users(former), strict=True):
             users.append(_merge_users(new, old, is_new=clients_in is topology))
-        flow = [accounts.Import(kind=accounts.ShareKind.STREAM, account=taker, subject=shared.FLOW) for taker in takers]
+        flow = [
+            accounts.Import(kind=accounts.ShareKind.STREAM, account=name, subject=shared.FLOW) for name in importers
+        ]
         feeding = replace(
             clients,
             purpose="clients and streams",
@@ -181,15 +183,17 @@ class MappedProfile(Profile):
             users=tuple(users),
             exports=(
                 *clients.exports,
-                accounts.Export(kind=accounts.ShareKind.SERVICE, subject=f"{_FORMER_API}.{_CREATE}", accounts=takers),
-                delivery_export(FORMER_ACCOUNT, takers),
+                accounts.Export(
+                    kind=accounts.ShareKind.SERVICE, subject=f"{_FORMER_API}.{_CREATE}", accounts=importers
+                ),
+                delivery_export(FORMER_ACCOUNT, importers),
             ),
             imports=(
                 *clients.imports,
                 *flow,
             ),
         )
-        return (feeding, *(_with_imported_feed(new, clients.name) if new.name in takers else new for new in hidden))
+        return (feeding, *(_with_imported_feed(new, clients.name) if new.name in importers else new for new in hidden))
 
     def _make_users(self, topology: Topology) -> tuple[User, ...]:
         """Those that log in to the account of clients and streams, each with what it needs and nothing more."""
@@ -244,11 +248,11 @@ class MappedProfile(Profile):
             spelled = naming.with_placeholders(subject)
             destinations = []
             for region, cluster in clusters:
-                if region not in stream.takers:
+                if region not in stream.takeover_regions:
                     stored = naming.physical_subject(topology.naming, stream.name, region, spelled)
-                    is_for_others = region in stream.takers.values()
+                    is_for_others = region in stream.takeover_regions.values()
                     destinations.append(Destination(subject=stored, cluster=None if is_for_others else cluster))
-            if stream.takers:
+            if stream.takeover_regions:
                 destinations += _leave_unchanged(topology, stream, spelled)
             elif stream.is_order_named:
                 destinations += (

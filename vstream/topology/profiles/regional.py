@@ -142,9 +142,11 @@ def _make_exports(
     )
     origin_exports = []
     for account, stream in _list_origins(topology):
-        if account == name and (takers := tuple(peer for peer in map(region_account, stream.regions) if peer != name)):
+        if account == name and (
+            importers := tuple(peer for peer in map(region_account, stream.regions) if peer != name)
+        ):
             for subject in stream.subjects:
-                origin_exports.append(Export(kind=ShareKind.SERVICE, subject=subject, accounts=takers))
+                origin_exports.append(Export(kind=ShareKind.SERVICE, subject=subject, accounts=importers))
     return (*origin_exports, *(feeding if peers else ()), shared.export_whole_api(importers=managers))
 
 

@@ -173,9 +173,9 @@ def service_import(account: str, subject: str, to: str) -> Import:
     return Import(kind=ShareKind.SERVICE, account=account, subject=subject, to=to)
 
 
-def delivery_export(name: str, takers: tuple[str, ...]) -> Export:
-    """What the account *name* delivers to *takers*."""
-    return Export(kind=ShareKind.STREAM, subject=f"{naming.DELIVER_PREFIX}.{name}.>", accounts=takers)
+def delivery_export(name: str, importers: tuple[str, ...]) -> Export:
+    """What the account *name* delivers to *importers*."""
+    return Export(kind=ShareKind.STREAM, subject=f"{naming.DELIVER_PREFIX}.{name}.>", accounts=importers)
 
 
 def export_whole_api(importers: tuple[str, ...]) -> Export:

@@ -68,7 +68,7 @@ def drained_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
             hint = f"name one of {', '.join(left)}" if left else "remove `drained` from a region"
             yield Violation(at=at, message=f"`{taker}` cannot take what is published in `{name}`", hint=hint)
     for stream in topology.streams if left else ():
-        alone = [name for name in stream.regions if name in drained and name not in stream.takers]
+        alone = [name for name in stream.regions if name in drained and name not in stream.takeover_regions]
         for name in alone[:1]:
             message = f"stream `{stream.name}` is in no region that could take its publishes while `{name}` is drained"
             yield Violation(at=("regions", name, "drained"), message=message, hint="add a region to its `regions`")
