@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.lab import binaries
 from vstream.lint import input_files
 from vstream.lint.checked_files import Surroundings
@@ -147,7 +147,7 @@ def find_defects(configuration: Configuration, directory: Path) -> Iterator[Defe
         input_files.read_sources([name], roots=roots),
         Surroundings(read=roots.read, env=None, is_directory=os.path.isdir),
     )
-    for finding in report.diagnostics:
+    for finding in report.findings:
         if finding.severity is not Severity.NOTE and finding.span:
             yield Defect(
                 repository=configuration.repository,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.value_class import value_class
 
 

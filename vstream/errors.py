@@ -2,7 +2,7 @@
 What goes wrong in the world: one exception tree. `cli.failures` turns it into exit codes.
 
     VstreamError                    a command could not do its work
-    ├── InvalidInputError           the user's files have errors: carries the diagnostics
+    ├── InvalidInputError           the user's files have errors: carries the findings
     ├── NotReachableError           no connection, or no answer before the deadline
     │   ├── MalformedAnswerError    an answer with the wrong form: not JSON, or values of other types
     │   ├── NotPermittedError       the user lacks a permission: nothing has happened
@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vstream.diagnostics import Finding
+    from vstream.findings import Finding
 
 _MAX_LENGTH = 1_000
 
@@ -48,10 +48,10 @@ class VstreamError(Exception):
 class InvalidInputError(VstreamError):
     """The user's files have errors."""
 
-    def __init__(self, diagnostics: Sequence[Finding]) -> None:
-        count = sum(diagnostic.is_error for diagnostic in diagnostics)
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        count = sum(finding.is_error for finding in findings)
         super().__init__(f"{count} error{'' if count == 1 else 's'}")
-        self.diagnostics = tuple(diagnostics)
+        self.findings = tuple(findings)
 
 
 class NotReachableError(VstreamError):

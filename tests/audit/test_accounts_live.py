@@ -23,7 +23,7 @@ from vstream.audit.extract import plan_extraction
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle

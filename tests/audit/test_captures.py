@@ -34,8 +34,8 @@ from vstream.audit.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import RESULTS, TableStore, publish_results, try_publishing
 from vstream.capture.records import OperationOutcome
-from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
+from vstream.findings import Severity
 
 pytestmark = [
     pytest.mark.spark,

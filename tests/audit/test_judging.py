@@ -25,7 +25,7 @@ from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.session import without_codegen
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

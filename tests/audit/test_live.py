@@ -33,8 +33,8 @@ from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
 from vstream.audit.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
-from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError, VstreamError
+from vstream.findings import Severity
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role
 from vstream.topology.stream_config import StreamConfig

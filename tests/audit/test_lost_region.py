@@ -29,8 +29,8 @@ from vstream.audit.state import UnusableStateError
 from vstream.cli import options
 from vstream.cli.audit import find_target
 from vstream.cli.views import audit as view
-from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError
+from vstream.findings import Severity
 from vstream.servers.bundles import provide_bundle
 from vstream.servers.find_servers import endpoints_as_user, find_and_trust_servers
 from vstream.topology.accounts import AUDIT_USER

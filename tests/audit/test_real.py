@@ -31,7 +31,7 @@ from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 from vstream.capture.store import Capture
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.scenario.model import Converge, Wait
 
 pytestmark = [

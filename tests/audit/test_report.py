@@ -33,7 +33,7 @@ from vstream.cli.views import audit as view
 from vstream.cli.views.audit import RoundPrinter
 from vstream.cli.views.audit_page import render_page
 from vstream.cli.views.json_output import format_json
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 
 
 def stream(name: str, region: str, *, is_origin: bool = False) -> StreamState:

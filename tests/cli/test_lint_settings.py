@@ -178,9 +178,7 @@ def test_no_variable_of_the_environment_is_looked_at_or_shown(here: Path, monkey
     )
     ran = vstream("lint", "a.conf", "--format", "json")
     findings = ran.json()["findings"]
-    assert [(diagnostic["code"], diagnostic["severity"], diagnostic["line"]) for diagnostic in findings] == [
-        ("VS012", "note", 2)
-    ]
+    assert [(finding["code"], finding["severity"], finding["line"]) for finding in findings] == [("VS012", "note", 2)]
     assert ran.code == 0
     for options in (("--select", "VS421"), ("--ignore", "VS012")):
         assert vstream("lint", "a.conf", "--format", "json", *options).json()["findings"] == []

@@ -225,5 +225,5 @@ def test_a_leader_that_cannot_be_is_found(stretch: str, text: str) -> None:
         "  east: {servers: 1}",
         "  east: {servers: 1}\n  north: {servers: 1}" * ("[" in stretch) or "  east: {servers: 1}",
     )
-    messages = [finding.message for finding in check_topology(document.encode(), "stretch.yaml").diagnostics]
+    messages = [finding.message for finding in check_topology(document.encode(), "stretch.yaml").findings]
     assert text in messages

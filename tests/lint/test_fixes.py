@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vstream.diagnostics import Edit, Finding, Severity, Span
+from vstream.findings import Edit, Finding, Severity, Span
 from vstream.lint.corrections import apply_fixes, diff_texts
 
 TEXT = "one two\nthree\n"

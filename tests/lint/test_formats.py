@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from tests.support.paths import TESTS
-from vstream.cli.views import finding_formats, findings
-from vstream.diagnostics import Edit, Finding, Related, Severity, Span
+from vstream.cli.views import finding_formats, finding_text
+from vstream.findings import Edit, Finding, Related, Severity, Span
 from vstream.lint.manual import PAGES
 
 SUBSET = json.loads((TESTS / "fixtures/sarif-2.1.0-subset.schema.json").read_text())
@@ -87,7 +87,9 @@ def test_junit_counts_errors_and_warnings_as_failures() -> None:
 
 
 def test_the_text_shows_lines_with_carets_related_places_and_the_hint() -> None:
-    lines = [line.plain for line in findings.render_full([FULL], {SPAN.file: "one\n  \tabc\x1bd\n", "other": "two"})]
+    lines = [
+        line.plain for line in finding_text.render_full([FULL], {SPAN.file: "one\n  \tabc\x1bd\n", "other": "two"})
+    ]
     assert lines == [
         "nats/a b%.cfg:2:3: error VS330: 100 % wrong: `a,b`\\nand \\x1b[31mred",
         "  |",
@@ -105,11 +107,11 @@ def test_the_text_shows_lines_with_carets_related_places_and_the_hint() -> None:
 def test_of_a_line_that_is_too_long_the_part_that_matters_is_shown() -> None:
     finding = Finding(code="VS001", severity=Severity.ERROR, message="", where=Span("f", 1, 1000, 1, 1003))
     _, _, line, carets, _ = (
-        text.plain for text in findings.render_full([finding], {"f": "x" * 999 + "abc" + "y" * 5000})
+        text.plain for text in finding_text.render_full([finding], {"f": "x" * 999 + "abc" + "y" * 5000})
     )
     assert len(line) < 180
     assert line[carets.index("^") : carets.rindex("^") + 1] == "abc"
 
 
 def test_a_place_that_does_not_exist_is_named_without_its_line() -> None:
-    assert [line.plain for line in findings.render_full([NOTE], {})] == ["n:1:1: note VS007: nothing", ""]
+    assert [line.plain for line in finding_text.render_full([NOTE], {})] == ["n:1:1: note VS007: nothing", ""]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.support.lint_inputs import BLOG, CLAIMS, SERVER, STREAM, TOPOLOGY, surroundings, token
-from vstream.diagnostics import Finding, Severity
+from vstream.findings import Finding, Severity
 from vstream.lint import detect
 from vstream.lint.check_topology import check_topology
 from vstream.lint.detect import FileKind
@@ -32,11 +32,11 @@ def gather_files(*names: str, env: Mapping[str, str] | None = None, **files: str
     return gather_sources(sources, read=read, env=env)
 
 
-def list_places(diagnostics: list[Finding]) -> list[tuple[str, str, int, int]]:
+def list_places(findings: list[Finding]) -> list[tuple[str, str, int, int]]:
     return [
-        (diagnostic.code, diagnostic.span.file, diagnostic.span.line, diagnostic.span.column)
-        for diagnostic in diagnostics
-        if diagnostic.span
+        (finding.code, finding.span.file, finding.span.line, finding.span.column)
+        for finding in findings
+        if finding.span
     ]
 
 
@@ -75,11 +75,9 @@ def test_a_file_that_was_found_needs_more_to_be_a_topology_than_one_that_was_nam
 
 def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
     source = Source(name="package.json", content=b'{"name": "x"}')
-    assert [diagnostic.severity for diagnostic in gather_sources([source], read=lambda _: b"").diagnostics] == [
-        Severity.NOTE
-    ]
+    assert [finding.severity for finding in gather_sources([source], read=lambda _: b"").findings] == [Severity.NOTE]
     hidden = Source(name="package.json", content=b'{"name": "x"}', is_named=False)
-    assert gather_sources([hidden], read=lambda _: b"").diagnostics == []
+    assert gather_sources([hidden], read=lambda _: b"").findings == []
 
 
 @pytest.mark.parametrize(
@@ -103,7 +101,7 @@ def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
 )
 def test_options_that_other_programs_share_do_not_make_their_files_ours(name: str, text: str) -> None:
     passed = gather_sources([Source(name=name, content=text.encode(), is_named=False)], read=lambda _: b"")
-    assert (passed.diagnostics, passed.servers) == ([], [])
+    assert (passed.findings, passed.servers) == ([], [])
     assert gather_sources([Source(name=name, content=text.encode())], read=lambda _: b"").servers
 
 
@@ -111,7 +109,7 @@ def test_texts_of_an_application_are_not_the_options_of_a_server() -> None:
     texts = {name: {"title": name} for name in ("common", "nav", "charts", "jetstream", "kv", "docs", "help", "about")}
     source = Source(name="en.json", content=json.dumps(texts).encode())
     named = gather_sources([source], read=lambda _: b"")
-    assert ([finding.code for finding in named.diagnostics], named.servers) == (["VS007"], [])
+    assert ([finding.code for finding in named.findings], named.servers) == (["VS007"], [])
 
 
 @pytest.mark.parametrize(
@@ -137,20 +135,18 @@ def test_files_of_servers_with_mistakes_are_found(name: str, text: str) -> None:
     ],
 )
 def test_what_is_no_text_is_one_clear_error(content: bytes, message: str) -> None:
-    (problem,) = gather_sources([Source(name="a.conf", content=content)], read=lambda _: b"").diagnostics
+    (problem,) = gather_sources([Source(name="a.conf", content=content)], read=lambda _: b"").findings
     assert (problem.code, problem.message) == ("VS004", message)
 
 
 def test_bytes_that_are_no_text_have_a_place() -> None:
-    problems = gather_sources(
-        [Source(name="a.conf", content="é\nab".encode() + b"\xff")], read=lambda _: b""
-    ).diagnostics
+    problems = gather_sources([Source(name="a.conf", content="é\nab".encode() + b"\xff")], read=lambda _: b"").findings
     assert list_places(problems) == [("VS004", "a.conf", 2, 3)]
 
 
 def test_a_configuration_with_too_many_values_is_refused_before_it_takes_memory() -> None:
     gathered = gather_files(a_conf="port:1\n" * (detect.MAX_VALUES + 1))
-    assert [diagnostic.code for diagnostic in gathered.diagnostics] == ["VS003"]
+    assert [finding.code for finding in gathered.findings] == ["VS003"]
 
 
 def test_included_files_are_read_relative_to_the_file_that_includes_them() -> None:
@@ -161,7 +157,7 @@ def test_included_files_are_read_relative_to_the_file_that_includes_them() -> No
         shared__c_conf="mappings { foo: bar }\n",
     )
     (server,) = result.servers
-    assert result.diagnostics == []
+    assert result.findings == []
     assert server.included == ("shared/b.conf", "shared/c.conf")
     assert [block.file for block in server.mappings] == ["shared/c.conf"]
 
@@ -186,20 +182,20 @@ def test_a_block_belongs_to_the_account_that_includes_it() -> None:
 
 def test_cycles_and_missing_files_are_errors_where_they_are_included() -> None:
     result = gather_files("a.conf", a_conf="include b.conf\ninclude none.conf\n", b_conf="port: 1\n include a.conf\n")
-    assert list_places(result.diagnostics) == [("VS011", "b.conf", 2, 10), ("VS011", "a.conf", 2, 9)]
+    assert list_places(result.findings) == [("VS011", "b.conf", 2, 10), ("VS011", "a.conf", 2, 9)]
 
 
 def test_all_that_is_included_counts_towards_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detect, "MAX_VALUES", 1000)
     lines = "a:1\n" * 500
     result = gather_files("a.conf", a_conf="include b.conf\ninclude b.conf\ninclude b.conf\n", b_conf=lines)
-    assert {diagnostic.code for diagnostic in result.diagnostics} == {"VS011"}
+    assert {finding.code for finding in result.findings} == {"VS011"}
 
 
 def test_variables_come_from_the_environment() -> None:
     text = "port: $PORT\nhost: $HOST\n"
     result = gather_files(a_conf=text, env={"PORT": "4222"})
-    assert list_places(result.diagnostics) == [("VS012", "a.conf", 2, 7)]
+    assert list_places(result.findings) == [("VS012", "a.conf", 2, 7)]
     assert result.servers[0].listeners[0].port == 4222
 
 
@@ -222,7 +218,7 @@ def test_a_finding_in_a_token_is_shown_at_the_token() -> None:
     content = f"\n  {token(broken)}\n".encode()
     files = {"a.jwt": content}
     report = lint([Source(name="a.jwt", content=content)], surroundings(files))
-    (error,) = [diagnostic for diagnostic in report.diagnostics if diagnostic.severity is Severity.ERROR]
+    (error,) = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     assert error.span is not None
     assert (error.span.file, error.span.line, error.span.column) == ("a.jwt", 2, 3)
     assert error.related[0].span.file == "a.jwt:claims"
@@ -287,14 +283,12 @@ def test_several_streams_can_stand_in_one_file() -> None:
 def test_what_a_topology_renders_to_is_checked_and_shown_in_the_topology() -> None:
     text = TOPOLOGY.replace("max_age: 1h}   # vstream: ignore[VS107] because", "max_age: 1h, duplicate_window: 1h}")
     report = lint([Source(name="t.yaml", content=text.encode())], surroundings({}))
-    assert {diagnostic.span.file for diagnostic in report.diagnostics if diagnostic.span} == {"t.yaml"}
+    assert {finding.span.file for finding in report.findings if finding.span} == {"t.yaml"}
     rendered = [
-        diagnostic
-        for diagnostic in report.diagnostics
-        if diagnostic.related and diagnostic.related[0].span.file.startswith("t.yaml/")
+        finding for finding in report.findings if finding.related and finding.related[0].span.file.startswith("t.yaml/")
     ]
     assert rendered
-    assert all(diagnostic.related[0].span.file in report.texts for diagnostic in rendered)
+    assert all(finding.related[0].span.file in report.texts for finding in rendered)
 
 
 def test_a_server_version_that_is_given_wins() -> None:

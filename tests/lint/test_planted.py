@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.lint_inputs import surroundings
-from vstream.diagnostics import Finding, Severity
+from vstream.findings import Finding, Severity
 from vstream.lint.engine import lint
 from vstream.lint.gather import Source
 
@@ -126,7 +126,7 @@ PAIRS = [(make_case(*line), text) for line, (_, _, text, _) in zip(_LINES, _LINE
 
 def check(case: Case, text: str) -> tuple[Finding, ...]:
     name = case.file
-    return lint([Source(name=name, content=text.encode())], surroundings({name: text.encode()})).diagnostics
+    return lint([Source(name=name, content=text.encode())], surroundings({name: text.encode()})).findings
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{number}-{case.code}" for number, case in enumerate(CASES)])
@@ -152,7 +152,7 @@ def test_a_mistake_is_found_at_its_place_and_its_hint_makes_it_go_away(case: Cas
 )
 def test_what_servers_take_and_do_is_not_reported(text: str) -> None:
     report = lint([Source(name="a.conf", content=(SERVER + text).encode())], surroundings({"a.conf": text.encode()}))
-    assert [finding.code for finding in report.diagnostics if finding.severity is not Severity.NOTE] == []
+    assert [finding.code for finding in report.findings if finding.severity is not Severity.NOTE] == []
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_streams_that_fit_their_servers_are_not_reported(conf: str, streams: str
         "other/c.json": b'{"stream_name": "o", "config": {"durable_name": "d", "ack_policy": "all"}}',
     }
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-    assert {finding.code for finding in report.diagnostics} <= {"VS211"}
+    assert {finding.code for finding in report.findings} <= {"VS211"}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_streams_that_fit_their_servers_are_not_reported(conf: str, streams: str
 )
 def test_what_may_be_meant_is_a_note_and_fails_nobody(text: str) -> None:
     report = lint([Source(name="a.conf", content=text.encode())], surroundings({"a.conf": text.encode()}))
-    assert {finding.severity for finding in report.diagnostics} == {Severity.NOTE}
+    assert {finding.severity for finding in report.findings} == {Severity.NOTE}
 
 
 def gateway_to(name: str, port: int, peer: str) -> str:
@@ -219,11 +219,11 @@ def test_a_mistake_beside_another_file_is_found_and_its_hint_makes_it_go_away(ca
     def find(text: str) -> dict[tuple[str, str, int, int], str]:
         files = {case.file: text.encode(), "a.conf": beside.encode()}
         report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-        placed = [finding for finding in report.diagnostics if finding.span]
+        placed = [finding for finding in report.findings if finding.span]
         return {
-            (diagnostic.code, diagnostic.span.file, diagnostic.span.line, diagnostic.span.column): diagnostic.hint or ""
-            for diagnostic in placed
-            if diagnostic.span
+            (finding.code, finding.span.file, finding.span.line, finding.span.column): finding.hint or ""
+            for finding in placed
+            if finding.span
         }
 
     mistakes = find(case.mistake)
@@ -256,7 +256,7 @@ def test_logins_that_may_be_the_same_are_not_reported(first: str, second: str) -
         "users.conf": b"max_payload: 1MB\n",
     }
     sources = [Source(name=name, content=files[name]) for name in ("a.conf", "b.conf")]
-    assert "VS432" not in {finding.code for finding in lint(sources, surroundings(files)).diagnostics}
+    assert "VS432" not in {finding.code for finding in lint(sources, surroundings(files)).findings}
 
 
 def write_stream(region: str) -> str:
@@ -303,11 +303,7 @@ def test_a_read_stream_that_differs_from_the_others_is_found(code: str, streams:
     before, rest = text.partition("‹")[0], text.partition("›")[2]
     mistake = text.replace("‹", "").replace("›", "")
     report = lint([Source(name="s.json", content=mistake.encode())], surroundings({}))
-    hints = {
-        (diagnostic.code, diagnostic.span.column): diagnostic.hint or ""
-        for diagnostic in report.diagnostics
-        if diagnostic.span
-    }
+    hints = {(finding.code, finding.span.column): finding.hint or "" for finding in report.findings if finding.span}
     assert hint in hints[code, len(before) + 1]
     corrected = (
         before + cure + rest
@@ -315,7 +311,7 @@ def test_a_read_stream_that_differs_from_the_others_is_found(code: str, streams:
         else f"[{WRITES}, {READ_EAST.replace('o-read-east', 'o-read-west')}, {READ_EAST}]"
     )
     report = lint([Source(name="s.json", content=corrected.encode())], surroundings({}))
-    assert code not in {diagnostic.code for diagnostic in report.diagnostics}
+    assert code not in {finding.code for finding in report.findings}
 
 
 @pytest.mark.parametrize("destination", ["_vs.o.eats.>", "_vs.o.west.x.>"])
@@ -326,9 +322,9 @@ def test_a_region_that_is_mapped_past_its_write_stream_is_found(destination: str
         files = {"a.conf": text.encode(), "s.json": f"[{WRITES}]".encode()}
         report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
         return [
-            (diagnostic.span.line, diagnostic.span.column, diagnostic.hint or "")
-            for diagnostic in report.diagnostics
-            if diagnostic.code == "VS317" and diagnostic.span
+            (finding.span.line, finding.span.column, finding.hint or "")
+            for finding in report.findings
+            if finding.code == "VS317" and finding.span
         ]
 
     column = rules.splitlines()[2].index(f'"{destination}"') + 1
@@ -340,7 +336,7 @@ def test_servers_before_2_11_refuse_an_empty_source_of_a_transform() -> None:
     text = b'{"name": "a", "sources": [{"name": "b", "subject_transforms": [{"src": "", "dest": "c.>"}]}]}'
     for version, count in (((2, 10), 1), ((2, 11), 0)):
         report = lint([Source(name="a.json", content=text)], surroundings({}), server_version=version)
-        findings = [diagnostic for diagnostic in report.diagnostics if "an empty `src`" in diagnostic.message]
+        findings = [finding for finding in report.findings if "an empty `src`" in finding.message]
         assert len(findings) == count
 
 
@@ -360,12 +356,10 @@ def test_a_server_without_an_account_or_user_of_all_others_is_found(all_have: st
         cluster = f"cluster {{ name: C, listen: 127.0.0.1:{port + 2000}, routes: [{routes}] }}\n"
         files[f"{name}.conf"] = f"server_name: {name}\nlisten: 127.0.0.1:{port}\n{cluster}{accounts}".encode()
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-    findings = [diagnostic for diagnostic in report.diagnostics if diagnostic.code == "VS432" and diagnostic.span]
-    assert [
-        (diagnostic.span.file, diagnostic.span.line, diagnostic.span.column)
-        for diagnostic in findings
-        if diagnostic.span
-    ] == [("c.conf", 1, 14)]
+    findings = [finding for finding in report.findings if finding.code == "VS432" and finding.span]
+    assert [(finding.span.file, finding.span.line, finding.span.column) for finding in findings if finding.span] == [
+        ("c.conf", 1, 14)
+    ]
     assert word in findings[0].message
 
 
@@ -377,7 +371,7 @@ def test_servers_of_one_cluster_whose_routes_meet_or_lead_elsewhere_are_not_repo
     }
     files = {name: text.encode() for name, text in texts.items()}
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-    assert "VS432" not in {finding.code for finding in report.diagnostics}
+    assert "VS432" not in {finding.code for finding in report.findings}
 
 
 @pytest.mark.parametrize("source", ["p.a", "p.b"])
@@ -385,7 +379,7 @@ def test_streams_that_republish_to_each_other_are_a_ring_only_if_what_comes_goes
     first = '{"name": "o", "subjects": ["o.>"], "republish": {"src": "o.>", "dest": "p.a"}}'
     second = f'{{"name": "p", "subjects": ["p.*"], "republish": {{"src": "{source}", "dest": "o.a"}}}}'
     report = lint([Source(name="s.json", content=f"[{first}, {second}]".encode())], surroundings({}))
-    assert ("VS210" in {finding.code for finding in report.diagnostics}) is (source == "p.a")
+    assert ("VS210" in {finding.code for finding in report.findings}) is (source == "p.a")
 
 
 @pytest.mark.parametrize(
@@ -402,7 +396,7 @@ def test_an_import_that_rules_leave_something_is_not_reported(rules: str) -> Non
     text = f"{SERVER}accounts {{ A {{ exports: [{{service: 'o.*'}}] }}, B {{ users: [{{user: b, password: $P}}], "
     text += f"mappings {{ {rules} }}, imports: [{{service: {{account: A, subject: 'o.*'}}}}] }} }}\n"
     report = lint([Source(name="a.conf", content=text.encode())], surroundings({}))
-    assert "VS430" not in {finding.code for finding in report.diagnostics}
+    assert "VS430" not in {finding.code for finding in report.findings}
 
 
 @pytest.mark.parametrize("placement", ["", ', "placement": {"cluster": "A"}'])
@@ -412,12 +406,12 @@ def test_replicas_beside_one_file_of_servers_that_find_each_other_by_a_service_a
         "o.json": stream(f'"num_replicas": 3{placement}').encode(),
     }
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-    assert "VS223" not in {finding.code for finding in report.diagnostics}
+    assert "VS223" not in {finding.code for finding in report.findings}
 
 
 def test_a_stream_is_not_meant_to_source_itself() -> None:
     text = b'{"name": "SOURCE_TARGET", "sources": [{"name": "SOURCE_ORIGIN"}, {"name": "TARGET_SOURCE"}]}'
-    assert lint([Source(name="s.json", content=text)], surroundings({})).diagnostics == ()
+    assert lint([Source(name="s.json", content=text)], surroundings({})).findings == ()
 
 
 def test_two_leaf_nodes_of_one_hub_with_one_domain_are_found() -> None:
@@ -431,9 +425,7 @@ def test_two_leaf_nodes_of_one_hub_with_one_domain_are_found() -> None:
 
     def find() -> list[tuple[str, int, int]]:
         report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-        places = [
-            diagnostic.span for diagnostic in report.diagnostics if diagnostic.span and diagnostic.code == "VS432"
-        ]
+        places = [finding.span for finding in report.findings if finding.span and finding.code == "VS432"]
         return [(span.file, span.line, span.column) for span in places]
 
     assert find() == [("l2.conf", 3, 37)]
@@ -451,9 +443,9 @@ def test_a_server_that_leaves_out_its_own_cluster_is_found_beside_the_others() -
     )
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
     places = [
-        (diagnostic.code, diagnostic.span.file, diagnostic.span.line, diagnostic.span.column)
-        for diagnostic in report.diagnostics
-        if diagnostic.span
+        (finding.code, finding.span.file, finding.span.line, finding.span.column)
+        for finding in report.findings
+        if finding.span
     ]
     assert places == [("VS316", "cent.conf", 4, 12)]
-    assert "`cent`" in report.diagnostics[0].message
+    assert "`cent`" in report.findings[0].message

@@ -10,7 +10,7 @@ from vstream.lint.workspace import MappingsBlock, ServerConf
 
 def server(text: str) -> ServerConf:
     gathered = gather_sources([Source(name="a.conf", content=text.encode())], read=lambda _: b"")
-    assert gathered.diagnostics == []
+    assert gathered.findings == []
     return gathered.servers[0]
 
 

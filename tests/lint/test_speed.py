@@ -109,6 +109,6 @@ regions:
 streams: {{s: {{subjects: [s.>], write: {{max_age: 1h}}, replicas: 1, placement_tags: [ssd], regions: [a]}}}}
 """
     report = lint([Source(name="t.yaml", content=text.encode())], surroundings({}))
-    assert [(finding.code, finding.message) for finding in report.diagnostics] == [
+    assert [(finding.code, finding.message) for finding in report.findings] == [
         ("VS409", "cluster `a` has 99 of 101 servers with JetStream: without this cluster the API stops")
     ]

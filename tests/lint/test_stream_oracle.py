@@ -255,11 +255,7 @@ def refusals(files: Mapping[str, Any], version: tuple[int, int]) -> list[str]:
     texts = {name: json.dumps(value).encode() for name, value in files.items()}
     sources = [Source(name=name, content=content) for name, content in texts.items()]
     report = lint(sources, surroundings(texts), server_version=version)
-    errors = [
-        diagnostic
-        for diagnostic in report.diagnostics
-        if diagnostic.is_error and "stored twice" not in diagnostic.message
-    ]
+    errors = [finding for finding in report.findings if finding.is_error and "stored twice" not in finding.message]
     return [f"{finding.code} {finding.message}" for finding in errors if finding.code not in WORKS]
 
 

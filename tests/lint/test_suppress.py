@@ -15,11 +15,7 @@ DEAD = '"$JS.ACK.foo.>": "$JS.ACK.bar.>"'
 
 def codes(text: str, name: str = "m.cfg", *, wanted: tuple[str, ...] = ("VS335", "VS009")) -> list[tuple[str, int]]:
     report = lint([Source(name=name, content=text.encode())], surroundings({}))
-    return [
-        (diagnostic.code, diagnostic.span.line)
-        for diagnostic in report.diagnostics
-        if diagnostic.span and diagnostic.code in wanted
-    ]
+    return [(finding.code, finding.span.line) for finding in report.findings if finding.span and finding.code in wanted]
 
 
 def test_without_a_suppression_the_finding_is_reported() -> None:
@@ -60,9 +56,7 @@ def test_a_comment_behind_something_else_is_not_about_the_next_line() -> None:
 def test_what_is_wrong_with_a_suppression_is_a_finding(comment: str, message: str) -> None:
     report = lint([Source(name="m.cfg", content=f"mappings {{}}\n# {comment}\n".encode())], surroundings({}))
     findings = [
-        (diagnostic.span.line, diagnostic.message)
-        for diagnostic in report.diagnostics
-        if diagnostic.span and diagnostic.code == "VS009"
+        (finding.span.line, finding.message) for finding in report.findings if finding.span and finding.code == "VS009"
     ]
     assert (2, message) in findings
 
@@ -100,6 +94,6 @@ def test_metadata_of_a_stream_silences_findings_about_it() -> None:
 
 def test_the_hint_for_a_missing_reason_is_about_the_codes_that_were_written() -> None:
     text = "# vstream: ignore-file[VS421, VS431]\nlisten: 127.0.0.1:4222\nx: 1\n"
-    findings = lint([Source(name="a.conf", content=text.encode())], surroundings({})).diagnostics
+    findings = lint([Source(name="a.conf", content=text.encode())], surroundings({})).findings
     hints = [finding.hint for finding in findings if "reason" in finding.message]
     assert hints == ["write it after the bracket: `[VS421, VS431] because …`"]

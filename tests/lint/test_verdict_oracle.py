@@ -26,7 +26,7 @@ import pytest
 
 from tests.support.configurations import Configurations
 from tests.support.lint_inputs import surroundings
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.lab import binaries
 from vstream.lint.engine import lint
 from vstream.lint.gather import Source
@@ -92,12 +92,12 @@ def we_say(files: Mapping[str, str]) -> list[str] | None:
     report = lint(
         [Source(name=MAIN, content=files[MAIN].encode())], surroundings({n: t.encode() for n, t in files.items()})
     )
-    if any(diagnostic.code == "VS007" for diagnostic in report.diagnostics):
+    if any(finding.code == "VS007" for finding in report.findings):
         return None
     return [
-        f"{diagnostic.code} {diagnostic.message}"
-        for diagnostic in report.diagnostics
-        if diagnostic.severity is Severity.ERROR and diagnostic.code in SYNTAX | MAPPINGS
+        f"{finding.code} {finding.message}"
+        for finding in report.findings
+        if finding.severity is Severity.ERROR and finding.code in SYNTAX | MAPPINGS
     ]
 
 

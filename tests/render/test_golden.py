@@ -16,7 +16,7 @@ TOPOLOGIES = {path.stem: path for path in sorted([*(ROOT / "examples").glob("*.y
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_a_topology_renders_to_exactly_these_files(name: str, golden: Golden) -> None:
     loaded = check_topology(TOPOLOGIES[name].read_bytes(), f"{name}.yaml")
-    assert loaded.diagnostics == ()
+    assert loaded.findings == ()
     rendered = render_bundle(loaded.require())
     assert tuple(render_streams(loaded.require())) == rendered.streams
     golden.check_directory(GOLDEN / name, {artifact.path: artifact.text for artifact in rendered.artifacts})

@@ -20,8 +20,8 @@ from tests.support.call_counts import count_calls
 from tests.support.paths import TESTS
 from tests.support.topologies import HEAD, REGIONS, many_streams
 from vstream import resources
-from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
+from vstream.findings import Severity
 from vstream.lint.check_topology import check_topology
 from vstream.render.environment import quote, to_json
 from vstream.render.pipeline import render_bundle, render_streams
@@ -147,7 +147,7 @@ def test_a_destination_for_everywhere_else_can_be_said_in_templates_of_the_users
     former = "{destination: << destination.subject | q >>, cluster: << destination.cluster | q >>}"
     with pytest.raises(InvalidInputError) as caught:
         render_text(NAMED, override(tmp_path, MAPPINGS, change_template(MAPPINGS, line, former)))
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+    assert [finding.message for finding in caught.value.findings] == [
         "the rule for `ledger.*` lacks the destination without a cluster"
     ]
 
@@ -194,22 +194,22 @@ WRITE, READ, MAPPINGS, SERVER, CONTEXT = (
          "the output is not JSON: Expecting property name enclosed in double quotes (line 1 of the output)"),
     ],
 )  # fmt: skip
-def test_a_broken_template_gives_one_diagnostic_with_its_name_and_line(
+def test_a_broken_template_gives_one_finding_with_its_name_and_line(
     tmp_path: Path, template: str, text: str, code: str, line: int, message: str | None
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:
         render_text(templates=override(tmp_path, template, text))
-    (diagnostic,) = caught.value.diagnostics
-    assert diagnostic.span is not None
-    assert (diagnostic.code, diagnostic.severity, diagnostic.span.file, diagnostic.span.line) == (
+    (finding,) = caught.value.findings
+    assert finding.span is not None
+    assert (finding.code, finding.severity, finding.span.file, finding.span.line) == (
         code, Severity.ERROR, f"templates/{template}", line,
     )  # fmt: skip
-    assert message in {diagnostic.message, None}
-    assert diagnostic.hint
+    assert message in {finding.message, None}
+    assert finding.hint
     # Who needs the streams alone is not told of the other templates.
     with pytest.raises(InvalidInputError) if code == "VS201" else nullcontext() as refused:
         assert tuple(render_streams(topology(), tmp_path)) == render_text().streams
-    assert refused is None or refused.value.diagnostics == (diagnostic,)
+    assert refused is None or refused.value.findings == (finding,)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,8 @@ def test_a_template_runs_no_code_and_changes_nothing(tmp_path: Path, attempt: st
     code = f"<% set mark = {json.dumps(str(mark))} %>\n<< {attempt} >>"
     with pytest.raises(InvalidInputError) as caught:
         render_text(templates=override(tmp_path, WRITE, code))
-    (diagnostic,) = caught.value.diagnostics
-    assert diagnostic.message.startswith("template error: ")
+    (finding,) = caught.value.findings
+    assert finding.message.startswith("template error: ")
     assert not mark.exists()
 
 
@@ -252,8 +252,8 @@ def test_a_template_ends_and_leaves_memory_to_others(
     before = resource.getrlimit(resource.RLIMIT_AS)
     with pytest.raises(InvalidInputError) as caught:
         render_text(templates=override(tmp_path, WRITE, code))
-    (diagnostic,) = caught.value.diagnostics
-    assert diagnostic.message.startswith(f"template error: {message}")
+    (finding,) = caught.value.findings
+    assert finding.message.startswith(f"template error: {message}")
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
@@ -265,19 +265,19 @@ def test_no_template_is_a_link_out_of_its_repository(tmp_path: Path) -> None:
     (repository / "mine/mappings.cfg.j2").symlink_to(secret)
     with pytest.raises(InvalidInputError) as caught:
         render_text(templates=repository / "mine")
-    assert "hunter2" in caught.value.diagnostics[0].message  # outside of a repository, who runs vstream made the link
+    assert "hunter2" in caught.value.findings[0].message  # outside of a repository, who runs vstream made the link
     (repository / ".git").mkdir()
     with pytest.raises(InvalidInputError) as caught:
         render_text(templates=repository / "mine")
-    (diagnostic,) = caught.value.diagnostics
-    assert diagnostic.message == f"template error: {repository}/mine/mappings.cfg.j2 is a link out of the repository"
+    (finding,) = caught.value.findings
+    assert finding.message == f"template error: {repository}/mine/mappings.cfg.j2 is a link out of the repository"
     (repository / "shared.j2").write_text(change_template("mappings.cfg.j2", "# Subject mappings of", "# Ours:"))
     (repository / "mine/mappings.cfg.j2").unlink()
     (repository / "mine/mappings.cfg.j2").symlink_to("../shared.j2")
     assert render_text(templates=repository / "mine").text("mappings.cfg").startswith("# Ours: acme")
 
 
-def test_a_template_that_is_no_text_or_no_file_is_a_diagnostic_too(tmp_path: Path) -> None:
+def test_a_template_that_is_no_text_or_no_file_is_a_finding_too(tmp_path: Path) -> None:
     (tmp_path / "mappings.cfg.j2").write_bytes(b"\xff")
     with pytest.raises(InvalidInputError, match="1 error"):
         render_text(templates=tmp_path)
@@ -293,7 +293,7 @@ def test_any_text_in_a_configuration_reads_back_equal(text: str) -> None:
     document = natsconf.parse(
         f"key: {quote(text)}\nnext: [{quote(text)}, {quote(text)}]\n", "t.conf", include=_no_files
     )
-    assert document.diagnostics == ()
+    assert document.findings == ()
     assert natsconf.to_python(document.root) == {"key": text, "next": [text, text]}
 
 
@@ -368,7 +368,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
     world: dict[str, Any], data: st.DataObject
 ) -> None:
     loaded = check_topology(shapes.as_file(world), "t.yaml")
-    assume(not any(diagnostic.is_error for diagnostic in loaded.diagnostics))
+    assume(not any(finding.is_error for finding in loaded.findings))
     topology = loaded.require()
     table = compile_mappings(profile_of(topology).list_all_mapping_rules(topology))
     for stream in topology.streams:
@@ -402,7 +402,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
 @given(worlds)
 def test_the_mappings_of_a_valid_topology_never_overlap_and_the_server_takes_them_all(world: dict[str, Any]) -> None:
     loaded = check_topology(shapes.as_file(world), "t.yaml")
-    assume(not any(diagnostic.is_error for diagnostic in loaded.diagnostics))
+    assume(not any(finding.is_error for finding in loaded.findings))
     table = compile_mappings(profile_of(loaded.require()).list_all_mapping_rules(loaded.require()))
     assert list(table.overlapping()) == []
     assert table.errors == ()

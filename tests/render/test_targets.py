@@ -437,7 +437,7 @@ class TestLanguage:
     def test_what_is_no_name_or_address_is_told_where_it_is(self, old: str, new: str, code: str) -> None:
         errors = [
             finding
-            for finding in check_topology(KUBERNETES.replace(old, new).encode(), "t.yaml").diagnostics
+            for finding in check_topology(KUBERNETES.replace(old, new).encode(), "t.yaml").findings
             if finding.is_error
         ]
         assert [finding.code for finding in errors] == [code]

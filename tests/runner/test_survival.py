@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vstream.capture.verdict.verdict import About, Case, CaseStatus
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.runner.survival import drop_retried
 from vstream.scenario.model import Compare, Expectation, Measure
 

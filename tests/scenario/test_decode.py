@@ -42,7 +42,7 @@ SECOND = 10**9
 @pytest.mark.parametrize("path", SHAPES, ids=lambda path: path.stem)
 def test_what_is_wrong_is_said_where_it_stands_all_at_once(path: Path, golden: Golden) -> None:
     loading = load_text(path.read_text(), path.name)
-    golden.check(path.with_suffix(".out"), concise(loading.diagnostics))
+    golden.check(path.with_suffix(".out"), concise(loading.findings))
     with pytest.raises(InvalidInputError):
         loading.require()
 
@@ -279,7 +279,7 @@ def test_an_expectation_knows_its_place() -> None:
 def test_a_topology_that_is_written_inside_is_the_same_as_one_beside() -> None:
     inside = json.dumps(yaml.safe_load(ACME))
     loading = load_text(f"scenario: 1\nname: s\ntopology: {inside}\n{STEPS}")
-    assert concise(loading.diagnostics) == ""
+    assert concise(loading.findings) == ""
     rehearsal = loading.require()
     assert rehearsal.topology_file == "s.yaml"
     assert check_topology(rehearsal.topology_text.encode(), "t").require() == check_topology(ACME, "t").require()
@@ -320,7 +320,7 @@ def test_one_region_has_no_links_that_anything_would_carry() -> None:
 
 def test_errors_of_the_topology_and_of_the_scenario_are_said_together() -> None:
     loading = load_text("scenario: 1\nname: s\ntopology: wrong.yaml\nsteps:\n  - kill-region: wset\n    for: 5s\n")
-    assert [(diagnostic.code, diagnostic.span.file) for diagnostic in loading.diagnostics if diagnostic.span] == [
+    assert [(finding.code, finding.span.file) for finding in loading.findings if finding.span] == [
         ("VS503", "s.yaml"), ("VS101", "wrong.yaml"),
     ]  # fmt: skip
     assert loading.texts["wrong.yaml"] == FILES["wrong.yaml"].decode()

@@ -28,7 +28,7 @@ TOPOLOGY, *BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_every_example_is_valid(block: str) -> None:
-    assert concise(check_scenario(block.encode(), "s.yaml", lambda _: TOPOLOGY.encode()).diagnostics) == ""
+    assert concise(check_scenario(block.encode(), "s.yaml", lambda _: TOPOLOGY.encode()).findings) == ""
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def load_data(data: ScenarioData) -> Scenario:
         raise AssertionError(name)
 
     loading = check_scenario(to_yaml(data).encode(), "s.yaml", read)
-    assert concise(loading.diagnostics) == ""
+    assert concise(loading.findings) == ""
     return loading.require()
 
 

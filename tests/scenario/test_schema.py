@@ -52,7 +52,7 @@ def test_what_is_shipped_and_what_only_the_rules_refuse_is_accepted(path: Path, 
 )  # fmt: skip
 def test_what_has_a_wrong_shape_is_refused_by_both(wrong: dict[str, Any], validator: Any) -> None:
     value = HEAD | wrong
-    assert any(diagnostic.code.startswith("VS00") for diagnostic in load_text(json.dumps(value)).diagnostics)
+    assert any(finding.code.startswith("VS00") for finding in load_text(json.dumps(value)).findings)
     assert not validator.is_valid(value)
 
 

@@ -20,7 +20,7 @@ LONGEST = 120 * SECOND
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_scenario_is_valid_and_is_called_as_its_file(path: Path) -> None:
     loading = check_scenario(path.read_bytes(), str(path), lambda name: Path(name).read_bytes())
-    assert concise(loading.diagnostics) == ""
+    assert concise(loading.findings) == ""
     scenario = loading.require()
     assert scenario.name == path.stem
     assert 0 < len(scenario.description.splitlines()[0]) < 120

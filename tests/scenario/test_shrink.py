@@ -19,7 +19,7 @@ MOST = 500
 
 
 def is_valid(data: ScenarioData) -> bool:
-    return not check_scenario(to_yaml(data).encode(), "s.yaml", lambda _: b"").diagnostics
+    return not check_scenario(to_yaml(data).encode(), "s.yaml", lambda _: b"").findings
 
 
 class Runs:
@@ -94,7 +94,7 @@ async def test_every_candidate_is_valid_and_none_is_run_twice(seed: int, needed:
     shrunk = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
     assert len(runs.asked) == len({repr(candidate) for candidate in runs.asked})
     for candidate in [*runs.asked, shrunk]:
-        assert concise(check_scenario(to_yaml(candidate).encode(), "s.yaml", lambda _: b"").diagnostics) == ""
+        assert concise(check_scenario(to_yaml(candidate).encode(), "s.yaml", lambda _: b"").findings) == ""
     assert all(step in shrunk["steps"] for step in essential)
     assert runs.is_broken(shrunk)
 

@@ -41,7 +41,7 @@ def test_the_scenarios_are_valid_and_each_expectation_is_found_again() -> None:
     for scenario in _scenarios():
         text = to_yaml({**scenario.data, "topology": "acme.yaml"}).encode()
         loaded = check_scenario.check_scenario(text, "survive.yaml", lambda _: _TEXT)
-        assert loaded.diagnostics == ()
+        assert loaded.findings == ()
         expectations = {(item.measure, item.window, item.stream, item.region) for item in loaded.require().expectations}
         assert set(scenario.asked) <= expectations
 

@@ -26,7 +26,7 @@ import pytest
 
 from tests.support.mappings import Generator, as_conf
 from tests.support.ports import free_port
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.lab import binaries
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import MappingErrorKind

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 from hypothesis import strategies as st
 
 from tests.support.paths import ROOT
-from vstream.cli.views import finding_formats, findings
+from vstream.cli.views import finding_formats, finding_text
 from vstream.cli.views import map as map_view
 from vstream.lint.checked_files import Surroundings
 from vstream.lint.corrections import apply_fixes, diff_texts
@@ -137,25 +137,23 @@ def check_files(files: Mapping[str, bytes]) -> LintReport:
     around = surroundings(files)
     sources = [Source(name=name, content=content) for name, content in files.items()]
     report = lint(sources, around)
-    shown = "\n".join(line.plain for line in findings.render_full(report.diagnostics, report.texts))
+    shown = "\n".join(line.plain for line in finding_text.render_full(report.findings, report.texts))
     assert shown.isprintable() or "\n" in shown
-    assert len(list(findings.render_concise(report.diagnostics))) == len(report.diagnostics)
-    json.loads(json.dumps(findings.as_dicts(report.diagnostics)))
-    json.loads(finding_formats.to_sarif(report.diagnostics, PAGES))
-    ET.fromstring(finding_formats.to_junit(report.diagnostics, report.files))
-    for line in finding_formats.to_github(report.diagnostics):
+    assert len(list(finding_text.render_concise(report.findings))) == len(report.findings)
+    json.loads(json.dumps(finding_text.as_dicts(report.findings)))
+    json.loads(finding_formats.to_sarif(report.findings, PAGES))
+    ET.fromstring(finding_formats.to_junit(report.findings, report.files))
+    for line in finding_formats.to_github(report.findings):
         assert line.isprintable(), line
-    for diagnostic in report.diagnostics:
-        assert diagnostic.code in PAGES, diagnostic
-        assert diagnostic.span is None or (diagnostic.span.line >= 1 and diagnostic.span.column >= 1), diagnostic
-        assert diagnostic.span is None or (diagnostic.span.line, diagnostic.span.column) <= (
-            diagnostic.span.end_line,
-            diagnostic.span.end_column,
-        ), diagnostic
-        assert (
-            diagnostic.span is None or diagnostic.span.file in files or diagnostic.span.file.startswith("templates/")
-        ), diagnostic
-    after = apply_fixes(report.diagnostics, report.texts, set(files))
+    for finding in report.findings:
+        assert finding.code in PAGES, finding
+        assert finding.span is None or (finding.span.line >= 1 and finding.span.column >= 1), finding
+        assert finding.span is None or (finding.span.line, finding.span.column) <= (
+            finding.span.end_line,
+            finding.span.end_column,
+        ), finding
+        assert finding.span is None or finding.span.file in files or finding.span.file.startswith("templates/"), finding
+    after = apply_fixes(report.findings, report.texts, set(files))
     list(diff_texts(report.texts, after))
     workspace = gather_sources(sources, read=around.read, env=around.env).workspace()
     for block in workspace.blocks:

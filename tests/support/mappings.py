@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.subjects.functions import Function
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.resolve import MappingTable, compile_mappings

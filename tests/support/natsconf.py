@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vstream.diagnostics import Finding, Span
+from vstream.findings import Finding, Span
 from vstream.syntax.natsconf.nodes import ConfDocument, to_python
 from vstream.syntax.natsconf.parser import parse
 
@@ -17,12 +17,12 @@ def read_values(text: str, **env: str) -> object:
 
 
 def errors(document: ConfDocument) -> list[Finding]:
-    return [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
+    return [finding for finding in document.findings if finding.is_error]
 
 
 def only(document: ConfDocument) -> Finding:
-    (diagnostic,) = document.diagnostics
-    return diagnostic
+    (finding,) = document.findings
+    return finding
 
 
 def at(line: int, column: int, end_column: int, *, end_line: int | None = None, file: str = FILE) -> Span:

@@ -10,7 +10,7 @@ from tests.support.night import repetitions
 from tests.support.topologies import begin_topology
 from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.lint.check_topology import check_topology
 from vstream.runner.events import Event
 from vstream.runner.runner import capture_scenario

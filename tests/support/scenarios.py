@@ -55,4 +55,4 @@ def scenario(text: str) -> Scenario:
 
 def problems(text: str) -> str:
     """What is wrong with *text*."""
-    return concise(load_text(text).diagnostics)
+    return concise(load_text(text).findings)

@@ -1,4 +1,4 @@
-"""Topology texts for tests, and how their diagnostics are written down."""
+"""Topology texts for tests, and how their findings are written down."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vstream.diagnostics import Finding
+    from vstream.findings import Finding
 
 HEAD = 'version: 1\nname: acme\nserver_version: "2.12"\n'
 """Three lines that every topology needs."""
@@ -39,16 +39,16 @@ def one_region(url: str) -> str:
     )
 
 
-def concise(diagnostics: Iterable[Finding]) -> str:
-    """Everything of diagnostics but the snippet: one line each, and the hint below."""
+def concise(findings: Iterable[Finding]) -> str:
+    """Everything of findings but the snippet: one line each, and the hint below."""
     lines = []
-    for diagnostic in diagnostics:
-        assert diagnostic.span is not None
+    for finding in findings:
+        assert finding.span is not None
         lines.append(
-            f"{diagnostic.span.line}:{diagnostic.span.column}: {diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}"
+            f"{finding.span.line}:{finding.span.column}: {finding.severity.value} {finding.code}: {finding.message}"
         )
-        if diagnostic.hint:
-            lines.append(f"    hint: {diagnostic.hint}")
+        if finding.hint:
+            lines.append(f"    hint: {finding.hint}")
     return "".join(f"{line}\n" for line in lines)
 
 

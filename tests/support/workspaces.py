@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support.paths import TESTS
-from vstream.diagnostics import Finding
+from vstream.findings import Finding
 from vstream.lint.check_topology import check_topology
 from vstream.lint.gather import Source, gather_sources
 from vstream.lint.registry import Rule, run_rules
@@ -48,11 +48,11 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
     sources = [Source(name=name, content=text.encode()) for name, text in sorted(files.items())]
     running = [source for source in sources if source.content.startswith(b"# running")]
     gathered = gather_sources([source for source in sources if source not in running], read=read)
-    assert [diagnostic.message for diagnostic in gathered.diagnostics] == []
+    assert [finding.message for finding in gathered.findings] == []
     topology = None
     for source in gathered.topologies:
         loaded = check_topology(source.content, source.name)
-        assert [(diagnostic.code, diagnostic.message) for diagnostic in loaded.diagnostics] == []
+        assert [(finding.code, finding.message) for finding in loaded.findings] == []
         topology = loaded.topology
     before = gather_sources(running, read=read)
     return replace(gathered.workspace(topology, server_version), running=tuple(before.servers))
@@ -113,32 +113,32 @@ def files_of(path: Path) -> dict[str, str]:
     return {file.relative_to(path).as_posix(): file.read_text() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
-def concise(diagnostics: Iterable[Finding]) -> str:
-    """Everything of diagnostics but the snippet: one line each, with other places and the hint below."""
+def concise(findings: Iterable[Finding]) -> str:
+    """Everything of findings but the snippet: one line each, with other places and the hint below."""
     lines = []
-    for diagnostic in diagnostics:
-        assert diagnostic.span is not None
-        place = f"{diagnostic.span.file}:{diagnostic.span.line}:{diagnostic.span.column}"
+    for finding in findings:
+        assert finding.span is not None
+        place = f"{finding.span.file}:{finding.span.line}:{finding.span.column}"
         lines.append(
-            f"{place}: {diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}{' (can be fixed)' if diagnostic.fix else ''}"
+            f"{place}: {finding.severity.value} {finding.code}: {finding.message}{' (can be fixed)' if finding.fix else ''}"
         )
         lines.extend(
             f"    see {place.span.file}:{place.span.line}:{place.span.column}: {place.message}"
-            for place in diagnostic.related
+            for place in finding.related
         )
-        if diagnostic.hint:
-            lines.append(f"    hint: {diagnostic.hint}")
+        if finding.hint:
+            lines.append(f"    hint: {finding.hint}")
     return "".join(f"{line}\n" for line in lines)
 
 
-def apply_all_fixes(text: str, diagnostics: Iterable[Finding]) -> str:
+def apply_all_fixes(text: str, findings: Iterable[Finding]) -> str:
     """*text* with every fix made."""
     lines = text.splitlines(keepends=True)
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
     edits = sorted(
-        {edit.span: edit for diagnostic in diagnostics for edit in diagnostic.fix}.values(), key=lambda edit: edit.span
+        {edit.span: edit for finding in findings for edit in finding.fix}.values(), key=lambda edit: edit.span
     )
     for edit in reversed(edits):
         begin = starts[edit.span.line - 1] + edit.span.column - 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.syntax import json as jsontext
 
 TEXT = st.text(st.characters(codec="utf-8"))
@@ -26,7 +26,7 @@ VALUES = st.recursive(
 @given(VALUES, st.sampled_from([None, 2, "\t"]), st.booleans())
 def test_what_json_writes_is_read_back(value: object, indent: int | str | None, ascii_only: bool) -> None:
     document = jsontext.parse(json.dumps(value, indent=indent, ensure_ascii=ascii_only), "f.json")
-    assert document.diagnostics == ()
+    assert document.findings == ()
     assert document.data == value
 
 
@@ -41,7 +41,7 @@ def test_json_accepts_what_python_accepts(text: str) -> None:
         expected = False
     else:
         expected = True
-    codes = [diagnostic.code for diagnostic in jsontext.parse(text, "f.json").diagnostics]
+    codes = [finding.code for finding in jsontext.parse(text, "f.json").findings]
     assert expected == (not [code for code in codes if code != "VS002"])
 
 
@@ -53,7 +53,7 @@ def test_python_and_the_reader_of_places_say_the_same(value: object, indent: int
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsontext, "_read_plain", lambda _text: None)
         read = jsontext.parse(text, "f.json")
-    assert (document.data, document.diagnostics) == (read.data, read.diagnostics)
+    assert (document.data, document.findings) == (read.data, read.findings)
     assert dict(document.source.values) == dict(read.source.values)
     assert dict(document.source.keys) == dict(read.source.keys)
 
@@ -76,7 +76,7 @@ def test_keys_and_values_have_places() -> None:
 def test_of_a_key_that_is_written_twice_the_last_counts() -> None:
     document = jsontext.parse('{"a": 1, "a": 2}', "f.json")
     assert document.data == {"a": 2}
-    assert [diagnostic.code for diagnostic in document.diagnostics] == ["VS002"]
+    assert [finding.code for finding in document.findings] == ["VS002"]
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,20 @@ def test_of_a_key_that_is_written_twice_the_last_counts() -> None:
     ],
 )
 def test_what_is_wrong_is_said_where_it_is(text: str, column: int, message: str) -> None:
-    (diagnostic,) = jsontext.parse(text, "f.json").diagnostics
-    assert (diagnostic.code, diagnostic.span, diagnostic.message) == ("VS001", Span.point("f.json", 1, column), message)
+    (finding,) = jsontext.parse(text, "f.json").findings
+    assert (finding.code, finding.span, finding.message) == ("VS001", Span.point("f.json", 1, column), message)
 
 
 def test_numbers_that_do_not_fit_are_reported() -> None:
     document = jsontext.parse("[18446744073709551615, 18446744073709551616, -1e400]", "f.json")
     assert document.data == [2**64 - 1, None, float("-inf")]
-    assert [diagnostic.code for diagnostic in document.diagnostics] == ["VS001"]
+    assert [finding.code for finding in document.findings] == ["VS001"]
 
 
 @pytest.mark.parametrize("text", ["[" * 10_000, '{"a":' * 10_000, "[" + "0," * 1000 + "0]"])
 def test_nesting_and_values_are_bounded(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsontext, "MAX_VALUES", 1000)
-    assert [diagnostic.code for diagnostic in jsontext.parse(text, "f.json").diagnostics] == ["VS003"]
+    assert [finding.code for finding in jsontext.parse(text, "f.json").findings] == ["VS003"]
 
 
 def test_half_a_surrogate_is_replaced() -> None:

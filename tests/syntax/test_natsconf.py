@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.call_counts import count_calls
 from tests.support.natsconf import FILE, at, errors, only, read_values
 from tests.support.night import repetitions
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
 from vstream.syntax.natsconf.parser import parse
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 )
 def test_a_value_is_what_the_server_takes_it_for(text: str, value: object, kind: ScalarKind) -> None:
     document = parse(f"key = {text}", FILE)
-    assert document.diagnostics == ()
+    assert document.findings == ()
     node = document.root.get("key")
     assert isinstance(node, ConfScalar)
     assert (node.value, type(node.value), node.kind, node.raw) == (value, type(value), kind, text.rstrip("\n"))
@@ -276,7 +276,7 @@ def nodes(node: ConfNode) -> Iterator[ConfNode]:
 def test_no_text_raises_and_every_place_is_where_it_says(text: str) -> None:
     document = parse(text, FILE, include=lambda path, _: (path, text), env={"E": text.replace("\0", "")})
     lines = {FILE: text.split("\n")}
-    spans = [diagnostic.span for diagnostic in document.diagnostics] + [comment.span for comment in document.comments]
+    spans = [finding.span for finding in document.findings] + [comment.span for comment in document.comments]
     for node in nodes(document.root):
         spans.append(node.span)
         if isinstance(node, ConfScalar) and node.span.file == FILE and node.span.line == node.span.end_line:

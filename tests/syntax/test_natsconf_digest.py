@@ -50,7 +50,7 @@ def own_digest(file: Path) -> str:
         return str(included), included.read_text()
 
     document = natsconf.parse(file.read_text(), str(file), include=include, env={})
-    assert not document.diagnostics
+    assert not document.findings
     return digest(document)
 
 

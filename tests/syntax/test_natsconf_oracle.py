@@ -111,7 +111,7 @@ def read(text: str) -> ConfDocument:
 
 def we_say(text: str) -> Reading:
     document = read(text)
-    if any(diagnostic.is_error for diagnostic in document.diagnostics):
+    if any(finding.is_error for finding in document.findings):
         return Reading(accepted=False)
     used = {reference.definition for reference in document.references}
     unused = [entry for entry in document.root.effective_entries() if entry.key_span not in used]
@@ -292,7 +292,7 @@ def test_we_accept_what_the_server_accepts(directory: Path, text: str) -> None:
 def test_values_are_those_of_the_server(directory: Path, values: list[str]) -> None:
     text = "first: 1\n" + "".join(f"k{number}: {value}\n" for number, value in enumerate(values))
     document = read(text)
-    assert [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error] == []
+    assert [finding for finding in document.findings if finding.is_error] == []
     text += "used: [\n" + "".join(f"${entry.key}\n" for entry in document.root.effective_entries()) + '"'
     reading, output = server_says(directory, text)
     assert (reading, f"({digest(document)})" in output) == (Reading(accepted=True), True), f"{text}\n{output}"

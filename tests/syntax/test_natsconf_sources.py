@@ -104,7 +104,7 @@ def test_included_entries_stand_where_the_directive_stood_with_their_own_places(
     document = files(
         {"a.cfg": "# c\nx: 1\nINCLUDE b.cfg", "b.cfg": "y [2 ]"}, "x: 0\nm { include 'a.cfg'; z: $y }\nx: 3"
     )
-    assert document.diagnostics == ()
+    assert document.findings == ()
     assert to_python(document.root) == {"x": 3, "m": {"x": 1, "y": [2], "z": [2]}}
     inner = document.root.get("m")
     assert isinstance(inner, ConfMap)
@@ -141,7 +141,7 @@ def test_a_file_that_cannot_be_included_is_vs011_and_reading_goes_on(text: str, 
 
 def test_includes_without_end_are_cut_off() -> None:
     doubling = {f"d{n}": f"include d{n + 1}\ninclude d{n + 1}" for n in range(30)} | {"d30": ""}
-    assert {error.code for error in files(doubling, "include d0").diagnostics} == {"VS011"}
+    assert {error.code for error in files(doubling, "include d0").findings} == {"VS011"}
 
 
 def test_without_a_way_to_include_a_directive_is_an_error() -> None:
@@ -170,5 +170,5 @@ def test_nesting_deeper_than_the_limit_is_an_error(text: str, code: str) -> None
 
 def test_two_hundred_levels_of_nesting_are_read() -> None:
     document = parse("a " + "[" * 200 + "\n]" * 200, FILE)
-    assert document.diagnostics == ()
+    assert document.findings == ()
     assert str(to_python(document.root)).count("[") == 200

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support import shapes
 from tests.support.topologies import concise
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.syntax import yaml
 from vstream.syntax.yaml import parse
 
@@ -26,7 +26,7 @@ def read(content: bytes | str) -> yaml.Document:
 
 
 def problems(content: bytes | str) -> str:
-    return concise(read(content).diagnostics)
+    return concise(read(content).findings)
 
 
 def test_every_key_and_value_knows_where_it_was_written() -> None:
@@ -56,7 +56,7 @@ def test_what_was_not_written_is_where_its_nearest_ancestor_is() -> None:
 )  # fmt: skip
 def test_plain_words_mean_what_the_core_schema_of_yaml_1_2_says(text: str, value: object) -> None:
     document = read(f"a: {text}\n")
-    assert document.diagnostics == ()
+    assert document.findings == ()
     assert isinstance(document.data, dict)
     assert document.data["a"] == value
     assert type(document.data["a"]) is type(value)
@@ -95,7 +95,7 @@ def test_merged_keys_give_way_to_own_ones_wherever_they_stand() -> None:
     document = read(
         "a: &a {x: 1, y: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: *b, z: 3}\nd: {x: 9, <<: [*a, *b]}\ne: {<<: [*a, *b]}\n"
     )
-    assert document.diagnostics == ()
+    assert document.findings == ()
     assert document.data == {
         "a": {"x": 1, "y": 1},
         "b": {"x": 2, "y": 1},
@@ -216,7 +216,7 @@ def merge_chain(length: int) -> bytes:
 )  # fmt: skip
 @pytest.mark.timeout(60)
 def test_a_file_that_is_made_to_hurt_ends_soon(content: bytes, code: str | None) -> None:
-    codes = {diagnostic.code for diagnostic in read(content).diagnostics}
+    codes = {finding.code for finding in read(content).findings}
     assert code in codes if code else codes == set()
 
 
@@ -230,7 +230,7 @@ def assert_sound(content: bytes) -> None:
     document = read(content)
     lines = re.split(r"\r\n|[\n\r\x85\u2028\u2029]", document.text)
     for span in (
-        *(diagnostic.span for diagnostic in document.diagnostics),
+        *(finding.span for finding in document.findings),
         *document.source.values.values(),
         *document.source.keys.values(),
     ):

@@ -126,7 +126,7 @@ def test_markers_are_left_where_values_are_written_and_are_stored_everywhere() -
 )  # fmt: skip
 def test_what_is_wrong_with_a_bucket_is_shown_where_it_is_written(line: str, expected: str) -> None:
     start = f"{HEAD}routing: accounts\nregions: {{west: {{servers: 3}}, east: {{servers: 3}}}}\n"
-    assert concise(check_topology(f"{start}{line}\n".encode(), "t.yaml").diagnostics) == expected
+    assert concise(check_topology(f"{start}{line}\n".encode(), "t.yaml").findings) == expected
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ NO_SIZE = "write it like `512MiB`, `10GB` or `unlimited`"
 
 
 def problems(text: str) -> str:
-    return concise(check_topology(text.encode(), "t.yaml").diagnostics)
+    return concise(check_topology(text.encode(), "t.yaml").findings)
 
 
 def topology(text: str) -> Topology:
@@ -196,7 +196,7 @@ def test_all_errors_of_a_file_come_at_once_in_its_order_keys_written_twice_inclu
 def test_a_file_that_is_something_else_lists_a_bounded_number_of_errors() -> None:
     loading = check_topology(
         HEAD.encode() + b"".join(b"key%d: 1\n" % number for number in range(5_000)), "t.yaml"
-    ).diagnostics
+    ).findings
     assert len(loading) == 201
     assert loading[-1].message == "4,801 more errors are not listed"
 
@@ -316,25 +316,22 @@ def test_placement_names_the_cluster_and_the_tags() -> None:
 @given(shapes.topologies)
 def test_whatever_looks_like_a_topology_is_one_or_has_an_error(value: Any) -> None:
     loaded = check_topology(shapes.as_file(value), "t.yaml")
-    assert loaded.topology is not None or any(diagnostic.is_error for diagnostic in loaded.diagnostics)
-    assert [diagnostic.sort_key() for diagnostic in loaded.diagnostics] == sorted(
-        diagnostic.sort_key() for diagnostic in loaded.diagnostics
+    assert loaded.topology is not None or any(finding.is_error for finding in loaded.findings)
+    assert [finding.sort_key() for finding in loaded.findings] == sorted(
+        finding.sort_key() for finding in loaded.findings
     )
-    assert all(diagnostic.span is not None and diagnostic.message.isprintable() for diagnostic in loaded.diagnostics)
+    assert all(finding.span is not None and finding.message.isprintable() for finding in loaded.findings)
 
 
 @given(shapes.anything)
 def test_no_value_makes_loading_raise(value: Any) -> None:
     loaded = check_topology(shapes.as_file(value), "t.yaml")
-    assert loaded.topology is not None or any(diagnostic.is_error for diagnostic in loaded.diagnostics)
+    assert loaded.topology is not None or any(finding.is_error for finding in loaded.findings)
 
 
 def load_messages(text: str) -> list[str]:
-    loading = check_topology(text.encode(), "t.yaml").diagnostics
-    return [
-        f"{diagnostic.span.line if diagnostic.span else 0} {diagnostic.code} {diagnostic.message}"
-        for diagnostic in loading
-    ]
+    loading = check_topology(text.encode(), "t.yaml").findings
+    return [f"{finding.span.line if finding.span else 0} {finding.code} {finding.message}" for finding in loading]
 
 
 TWO_REGIONS = (

@@ -35,14 +35,14 @@ def test_the_example_of_the_consistency_models_is_valid_and_renders() -> None:
     text = (ROOT / "docs" / "consistency.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     loaded = check_topology(block.encode(), "docs/consistency.md")
-    assert loaded.diagnostics == ()
+    assert loaded.findings == ()
     assert len(render_bundle(loaded.require()).streams) == 6 + 7 + 4 + 3
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_every_example_is_valid_and_renders(block: str) -> None:
     loaded = check_topology(block.encode(), "docs/topology.md")
-    assert loaded.diagnostics == ()
+    assert loaded.findings == ()
     assert render_bundle(loaded.require()).artifacts
 
 
@@ -75,5 +75,5 @@ def test_the_example_of_buckets_is_valid_and_renders() -> None:
     text = (ROOT / "docs" / "buckets.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     loaded = check_topology(block.encode(), "docs/buckets.md")
-    assert loaded.diagnostics == ()
+    assert loaded.findings == ()
     assert render_bundle(loaded.require()).artifacts

@@ -13,7 +13,7 @@ from scripts.docs import with_tables
 from tests.support.lint_inputs import surroundings
 from tests.support.paths import ROOT
 from vstream.cli.init import STARTER
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.lint.check_topology import check_topology
 from vstream.lint.engine import lint
 from vstream.lint.gather import Source
@@ -36,7 +36,7 @@ def write_starter(profile: Profile) -> bytes:
 
 def make_starter(profile: Profile) -> Topology:
     loaded = check_topology(write_starter(profile), "topology.yaml")
-    assert loaded.diagnostics == ()
+    assert loaded.findings == ()
     return loaded.require()
 
 
@@ -198,7 +198,7 @@ def test_what_a_valid_topology_renders_to_has_no_mistakes(routing: Routing, secu
         "streams: {foo: {subjects: [foo.>], canary: foo._canary.*, write: {max_age: 24h}}}\n"
     )
     report = lint([Source(name="acme.yaml", content=text.encode())], surroundings({}))
-    serious = {finding.code for finding in report.diagnostics if finding.severity is not Severity.NOTE}
+    serious = {finding.code for finding in report.findings if finding.severity is not Severity.NOTE}
     assert serious == ({"VS160"} if routing is Routing.MAPPED and security in _WITHOUT_USERS else set())
 
 
@@ -206,7 +206,7 @@ def test_what_a_valid_topology_renders_to_has_no_mistakes(routing: Routing, secu
 def test_starters_have_no_mistakes(routing: Routing) -> None:
     profile = PROFILES[routing]
     report = lint([Source(name="acme.yaml", content=write_starter(profile))], surroundings({}))
-    assert [finding for finding in report.diagnostics if finding.severity is not Severity.NOTE] == []
+    assert [finding for finding in report.findings if finding.severity is not Severity.NOTE] == []
 
 
 def test_the_first_step_to_another_routing_has_no_mistakes() -> None:
@@ -216,4 +216,4 @@ def test_the_first_step_to_another_routing_has_no_mistakes() -> None:
         "streams: {foo: {subjects: [foo.>], write: {max_age: 24h}}}\n"
     )
     report = lint([Source(name="acme.yaml", content=text.encode())], surroundings({}))
-    assert [finding for finding in report.diagnostics if finding.severity is not Severity.NOTE] == []
+    assert [finding for finding in report.findings if finding.severity is not Severity.NOTE] == []

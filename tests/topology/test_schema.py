@@ -47,9 +47,7 @@ def parse_yaml(path: Path) -> Any:
 
 
 def is_refused_by_shape(value: Any) -> bool:
-    return any(
-        diagnostic.code.startswith("VS00") for diagnostic in check_topology(shapes.as_file(value), "t.yaml").diagnostics
-    )
+    return any(finding.code.startswith("VS00") for finding in check_topology(shapes.as_file(value), "t.yaml").findings)
 
 
 def test_the_topology_schema_is_valid_for_its_draft(validator: Any) -> None:
@@ -67,7 +65,7 @@ def test_every_setting_is_explained_where_its_name_does_not(validator: Any) -> N
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_is_accepted_by_both(path: Path, validator: Any) -> None:
-    assert check_topology(path.read_bytes(), path.name).diagnostics == ()
+    assert check_topology(path.read_bytes(), path.name).findings == ()
     validator.validate(parse_yaml(path))
 
 

@@ -6,7 +6,7 @@ import inspect
 from typing import Final
 
 from vstream.codes import Chapter, Page
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.value_class import value_class
 
 

@@ -32,7 +32,7 @@ from vstream.audit.report import (
 )
 from vstream.audit.schema import STREAMS
 from vstream.audit.source.values import ABSENT
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.value_class import value_class
 
 MAX_EXAMPLES: Final = 5

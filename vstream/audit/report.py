@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from vstream.diagnostics import Finding, Severity
+from vstream.findings import Finding, Severity
 from vstream.syntax.document import Json
 from vstream.value_class import value_class
 

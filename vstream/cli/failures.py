@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vstream import errors
 from vstream.cli.exit_codes import NO, OK, UNKNOWN, USAGE
-from vstream.cli.views import findings
+from vstream.cli.views import finding_text
 from vstream.cli.views.console import print_error, stderr
 
 _CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
@@ -66,8 +66,8 @@ def _explain(error: Exception) -> errors.VstreamError:
 
 
 def _print_findings(error: errors.InvalidInputError) -> None:
-    sources = {finding.span.file: _read(finding.span.file) for finding in error.diagnostics if finding.span}
-    for line in findings.render_full(error.diagnostics, sources):
+    sources = {finding.span.file: _read(finding.span.file) for finding in error.findings if finding.span}
+    for line in finding_text.render_full(error.findings, sources):
         stderr().print(line)
     stderr().print(f"{error.message} found")
 

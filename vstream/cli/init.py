@@ -148,7 +148,7 @@ def _write_starter(file: Path, name: str, routing: Routing) -> None:
     text = STARTER.format(
         name=name, routing=profile.starter, root=root, pad=" " * (7 - len(root)), gap=" " * (3 - len(root))
     )
-    if check_topology(text.encode(), str(file)).diagnostics:
+    if check_topology(text.encode(), str(file)).findings:
         raise typer.BadParameter(
             f"invalid name `{name}`: use letters, digits, `-` and `_`, and begin with a letter or digit",
             param_hint="--name",

@@ -83,7 +83,7 @@ def _require_sayable(name: str, connects: Mapping[str, dict[str, object]], monit
         "regions": {region: {"servers": 1} for region in regions or ["x"]},
         "connect": {region: {**connect, **monitor} for region, connect in regions.items()},
     }
-    for finding in check_topology(json.dumps(document).encode(), "options").diagnostics:
+    for finding in check_topology(json.dumps(document).encode(), "options").findings:
         if finding.is_error:
             raise typer.BadParameter(f"{finding.message}{f' ({finding.hint})' if finding.hint else ''}")
 

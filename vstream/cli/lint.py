@@ -20,9 +20,9 @@ from vstream.cli.views import lint as view
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import format_json
 from vstream.cli.views.lint import LintFormat
-from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 from vstream.files import save_output
+from vstream.findings import Severity
 from vstream.formatting import format_count
 from vstream.lint.pipeline import LintJob, LintOutcome, LintRequest, check_files, plan_run
 from vstream.value_class import value_class

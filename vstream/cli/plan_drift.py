@@ -10,7 +10,7 @@ from rich.text import Text
 from vstream.cli import server_configs
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import exit_unless_yes
-from vstream.cli.views import console, findings
+from vstream.cli.views import console, finding_text
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_steps
@@ -64,7 +64,7 @@ def _print_drift(drift: DriftReport) -> None:
     if not plan.is_empty:
         console.print_lines(view.render_plan(plan))
     for finding in (*drift.different, *drift.unknown):
-        console.print_lines(findings.render_finding(finding))
+        console.print_lines(finding_text.render_finding(finding))
     if plan.is_empty:  # else the plan has said it
         console.print_lines(Text.assemble(("  ? ", "yellow"), sentence) for sentence in view.list_unknowns(plan))
     verdict = "NO DRIFT"

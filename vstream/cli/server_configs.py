@@ -55,7 +55,7 @@ def read_config(path: Path) -> ConfigFile:
     except (OSError, ValueError) as error:
         return ConfigFile(path=str(path), problem=f"{path} cannot be read: {error}")
     document = natsconf.parse(text, str(path), include=_read_included)
-    problem = next((finding for finding in document.diagnostics if finding.is_error), None)
+    problem = next((finding for finding in document.findings if finding.is_error), None)
     if problem is not None:
         position = f"{problem.about}: " if problem.span else ""
         return ConfigFile(path=str(path), problem=f"{position}{problem.message}")

@@ -11,7 +11,7 @@ from vstream.cli.lazy_group import load_late
 from vstream.cli.lint_options import parse_version
 from vstream.cli.views import console
 from vstream.cli.views.lint import report_lines, summary_lines
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.formatting import format_count, summarize_names
 from vstream.lint import detect
 from vstream.lint.gather import STDIN, Source
@@ -49,7 +49,7 @@ def command(
     print_cleaned_lines(
         report_lines(report, output or default_format(), anchor=job.settings.top, docs_url=job.config.docs_url)
     )
-    if report.diagnostics:
+    if report.findings:
         for line in summary_lines(report, is_fixing=False):
             console.print_note(line)
     is_good = result.is_complete and not result.is_failed

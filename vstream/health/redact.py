@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from vstream.credentials import ALLOWED_VARIABLES
-from vstream.diagnostics import SHAPES
+from vstream.findings import SHAPES
 from vstream.topology.model import Endpoint
 
 REDACTED = "<redacted>"

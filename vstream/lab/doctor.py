@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import psutil
 
-from vstream.diagnostics import Finding, Severity
 from vstream.errors import LabError
+from vstream.findings import Finding, Severity
 from vstream.lab import binaries, ports
 from vstream.lab.links.proxy.owners import find_owners
 from vstream.lab.state import lab_directory, labs_directory

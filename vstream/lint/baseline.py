@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
+from vstream.findings import Finding
 from vstream.lint.selection import AS_NAMED, Anchor, is_always_reported
 from vstream.syntax.document import object_or_empty
 from vstream.value_class import value_class

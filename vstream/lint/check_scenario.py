@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from vstream.diagnostics import Finding, Severity
 from vstream.errors import InvalidInputError
+from vstream.findings import Finding, Severity
 from vstream.lint import registry
 from vstream.lint.check_topology import check_document, check_topology
 from vstream.lint.rules.scenarios import RULES
@@ -33,14 +33,14 @@ class CheckedScenario:
     """A scenario file that was read: *scenario* is None if errors leave none."""
 
     scenario: Scenario | None
-    diagnostics: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     texts: Mapping[str, str]
-    """The text of each file that diagnostics may be about."""
+    """The text of each file that findings may be about."""
 
     def require(self) -> Scenario:
         """The scenario. Raises InvalidInputError with everything that is wrong with the file, or with its topology."""
-        if self.scenario is None or any(diagnostic.is_error for diagnostic in self.diagnostics):
-            raise InvalidInputError(self.diagnostics)
+        if self.scenario is None or any(finding.is_error for finding in self.findings):
+            raise InvalidInputError(self.findings)
         return self.scenario
 
 
@@ -50,7 +50,7 @@ class _ScenarioTopology:
 
     topology: Topology | None = None
     text: str = ""
-    diagnostics: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     file: str | None = None
 
 
@@ -61,12 +61,12 @@ def check_scenario(
     Parse and check a scenario, and the topology that it names or holds.
 
     *read* gives the content of the topology file, by its name relative to where *file* is, and
-    *is_directory* tells whether there is such a directory. Never raises: everything that is wrong is in the diagnostics, file by file in their order.
+    *is_directory* tells whether there is such a directory. Never raises: everything that is wrong is in the findings, file by file in their order.
     """
     document = yaml.parse(content, file)
     if not document.is_readable:
-        problems = tuple(_add_starter_hint(problem) for problem in document.diagnostics)
-        return CheckedScenario(scenario=None, diagnostics=problems, texts={file: document.text})
+        problems = tuple(_add_starter_hint(problem) for problem in document.findings)
+        return CheckedScenario(scenario=None, findings=problems, texts={file: document.text})
     decoded = decode_document(document, LANGUAGE)
     named = _check_topology(document, read)
     problems = _run_rules(decoded, named.topology, document.source)
@@ -74,9 +74,9 @@ def check_scenario(
     if decoded.is_whole and not any(problem.is_error for problem in problems):
         scenario = _resolve(decoded.model, named, document)
     everything = (
-        *decoded.diagnostics,
+        *decoded.findings,
         *problems,
-        *named.diagnostics,
+        *named.findings,
         *_check_templates(scenario, document, is_directory),
     )
     texts = {file: document.text}
@@ -84,13 +84,13 @@ def check_scenario(
         texts[named.file] = named.text
     return CheckedScenario(
         scenario=scenario,
-        diagnostics=tuple(sorted(everything, key=Finding.sort_key)),
+        findings=tuple(sorted(everything, key=Finding.sort_key)),
         texts=texts,
     )
 
 
-def _add_starter_hint(diagnostic: Finding) -> Finding:
-    return replace(diagnostic, hint=STARTER) if diagnostic.message == "the file is empty" else diagnostic
+def _add_starter_hint(finding: Finding) -> Finding:
+    return replace(finding, hint=STARTER) if finding.message == "the file is empty" else finding
 
 
 def _run_rules(
@@ -123,7 +123,7 @@ def _check_topology(document: Document, read: Read) -> _ScenarioTopology:
         checked = check_document(inside)
         # JSON is YAML: the text stands for itself, without what the scenario has around it.
         text = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
-        return _ScenarioTopology(topology=checked.topology, text=text, diagnostics=checked.diagnostics)
+        return _ScenarioTopology(topology=checked.topology, text=text, findings=checked.findings)
     if not isinstance(written, str) or not written:
         return _ScenarioTopology()
     file = join_path(posixpath.dirname(document.source.file), written)
@@ -132,7 +132,7 @@ def _check_topology(document: Document, read: Read) -> _ScenarioTopology:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         return _ScenarioTopology(
-            diagnostics=(
+            findings=(
                 Finding(
                     code="VS004",
                     severity=Severity.ERROR,
@@ -143,7 +143,7 @@ def _check_topology(document: Document, read: Read) -> _ScenarioTopology:
             )
         )
     checked = check_topology(content, file)
-    return _ScenarioTopology(topology=checked.topology, text=checked.text, diagnostics=checked.diagnostics, file=file)
+    return _ScenarioTopology(topology=checked.topology, text=checked.text, findings=checked.findings, file=file)
 
 
 def _check_templates(
@@ -170,4 +170,4 @@ def _sub_document(document: Document, key: str) -> Document:
     values = {path[1:]: span for path, span in source.values.items() if path[:1] == (key,)}
     keys = {path[1:]: span for path, span in source.keys.items() if path[:1] == (key,)}
     data = object_or_empty(document.data).get(key)
-    return Document(data=data, source=SourceMap(source.file, values, keys), text=document.text, diagnostics=())
+    return Document(data=data, source=SourceMap(source.file, values, keys), text=document.text, findings=())

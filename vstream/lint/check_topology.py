@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from vstream.diagnostics import Finding
 from vstream.errors import InvalidInputError
+from vstream.findings import Finding
 from vstream.lint import registry
 from vstream.lint.rules.topology import RULES
 from vstream.lint.rules.topology.context import TopologySubject
@@ -23,14 +23,14 @@ class CheckedTopology:
 
     text: str
     topology: Topology | None
-    diagnostics: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     overlay_texts: Mapping[str, str] = field(default_factory=dict)
     """The files that were laid over it, by name."""
 
     def require(self) -> Topology:
         """The topology. Raises InvalidInputError with everything that is wrong with the file."""
-        if self.topology is None or any(diagnostic.is_error for diagnostic in self.diagnostics):
-            raise InvalidInputError(self.diagnostics)
+        if self.topology is None or any(finding.is_error for finding in self.findings):
+            raise InvalidInputError(self.findings)
         return self.topology
 
 
@@ -38,7 +38,7 @@ def check_topology(content: bytes, file: str, overlays: Mapping[str, bytes] | No
     """
     Parse and check, with *overlays* laid over the file one after the other, by name.
 
-    Never raises: everything that is wrong is in the diagnostics, in the file's order.
+    Never raises: everything that is wrong is in the findings, in the file's order.
     """
     return _check(parse_topology(content, file, overlays))
 
@@ -54,7 +54,7 @@ def _check(parsed: ParsedTopology) -> CheckedTopology:
     return CheckedTopology(
         text=parsed.text,
         topology=readable.topology if readable and parsed.is_whole else None,
-        diagnostics=tuple(sorted((*parsed.diagnostics, *problems), key=Finding.sort_key)),
+        findings=tuple(sorted((*parsed.findings, *problems), key=Finding.sort_key)),
         overlay_texts=parsed.overlay_texts,
     )
 

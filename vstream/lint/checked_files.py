@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Finding
+from vstream.findings import Finding
 from vstream.lint.gather import DisplayPlace, Read
 from vstream.syntax.natsconf.nodes import Comment
 from vstream.value_class import value_class

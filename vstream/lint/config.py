@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final
 
-from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
+from vstream.findings import Severity
 from vstream.formatting import suggest_name
 from vstream.lint.selection import DEFAULT, NO_FILES, Anchor, FilePatterns, Selection, parse_selectors
 from vstream.value_class import value_class

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import unified_diff
 
-from vstream.diagnostics import Edit, Finding
+from vstream.findings import Edit, Finding
 
 
-def apply_fixes(diagnostics: Iterable[Finding], texts: Mapping[str, str], writable: Collection[str]) -> dict[str, str]:
+def apply_fixes(findings: Iterable[Finding], texts: Mapping[str, str], writable: Collection[str]) -> dict[str, str]:
     """
     The texts that change, with every fix in them that touches only *writable* files.
 
@@ -16,8 +16,8 @@ def apply_fixes(diagnostics: Iterable[Finding], texts: Mapping[str, str], writab
     """
     lines = _LineStarts(texts)
     accepted: dict[str, list[tuple[int, int, str]]] = {}
-    for diagnostic in diagnostics:
-        edits = [(edit.span.file, *lines.offsets(edit), edit.text) for edit in dict.fromkeys(diagnostic.fix)]
+    for finding in findings:
+        edits = [(edit.span.file, *lines.offsets(edit), edit.text) for edit in dict.fromkeys(finding.fix)]
         if edits and all(
             file in writable and not _overlaps(accepted.get(file, ()), start, end) for file, start, end, _ in edits
         ):

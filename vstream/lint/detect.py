@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Final
 
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.findings import Finding, Severity, Span
 from vstream.syntax.document import Json, object_or_empty
 
 MAX_BYTES: Final = 32 * 1024 * 1024

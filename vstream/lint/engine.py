@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Finding, Related, Severity
+from vstream.findings import Finding, Related, Severity
 from vstream.lint import late, secrets, suppress
 from vstream.lint.checked_files import CheckedFiles, Surroundings
 from vstream.lint.gather import DisplayPlace, GatheredFiles, Source, gather_sources
@@ -27,7 +27,7 @@ _COULD_NOT = "VS004"
 class LintReport:
     """Everything that was found, sorted; *texts* are those of the files, for what is shown of them."""
 
-    diagnostics: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     texts: Mapping[str, str]
     files: tuple[str, ...]
     """Those that were checked, sorted: neither what they include nor files of other programs."""
@@ -37,12 +37,12 @@ class LintReport:
     def has_any(self, least: Severity) -> bool:
         """Whether there is a finding that weighs *least* or more."""
         weights = list(Severity)
-        return any(weights.index(finding.severity) <= weights.index(least) for finding in self.diagnostics)
+        return any(weights.index(finding.severity) <= weights.index(least) for finding in self.findings)
 
     @property
     def is_complete(self) -> bool:
         """Whether everything could be read."""
-        return all(finding.code != _COULD_NOT for finding in self.diagnostics)
+        return all(finding.code != _COULD_NOT for finding in self.findings)
 
 
 def lint(
@@ -80,7 +80,7 @@ def lint(
     reported = (selection or Selection()).apply(_mask_secrets(unsuppressed, named.references, unquoted, env))
     declared = (source.name for source in (*named.topologies, *named.scenarios))
     return LintReport(
-        diagnostics=tuple(sorted(reported, key=Finding.sort_key)),
+        findings=tuple(sorted(reported, key=Finding.sort_key)),
         texts={file: text for file, text in checked.texts.items() if file not in unquoted},
         files=tuple(sorted({*named.checked, *declared})),
         bundles=tuple(checked.bundles),
@@ -95,7 +95,7 @@ def _check_gathered(
     unknown = secrets.find_undefined_variables(named.references, env)
     judged = (finding for finding in check_workspace(workspace) if finding.span not in unknown)
     return CheckedFiles(
-        findings=[*named.diagnostics, *running_files.diagnostics, *judged],
+        findings=[*named.findings, *running_files.findings, *judged],
         texts={**running_files.texts, **named.texts},
         comments=list(named.comments),
         shown=dict(named.shown),
@@ -125,14 +125,14 @@ def _merge_places(findings: Iterable[Finding]) -> Iterator[Finding]:
     yield from merged.values()
 
 
-def _place_in_user_file(diagnostic: Finding, shown: Mapping[str, DisplayPlace]) -> Finding:
-    """*diagnostic* at a place in a file that the user has: what is not in one stays as a related place."""
-    span = diagnostic.span
+def _place_in_user_file(finding: Finding, shown: Mapping[str, DisplayPlace]) -> Finding:
+    """*finding* at a place in a file that the user has: what is not in one stays as a related place."""
+    span = finding.span
     if span is None or not shown:
-        return diagnostic
-    related = tuple(related_place for related_place in diagnostic.related if related_place.span.file not in shown)
+        return finding
+    related = tuple(related_place for related_place in finding.related if related_place.span.file not in shown)
     if span.file not in shown:
-        return replace(diagnostic, related=related)
+        return replace(finding, related=related)
     place = shown[span.file]
     origin = Related(span=span, message=place.message)
-    return replace(diagnostic, where=place.span, related=(origin, *related), fix=())
+    return replace(finding, where=place.span, related=(origin, *related), fix=())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.findings import Finding, Severity, Span
 from vstream.lint import detect
 from vstream.lint.detect import FileKind, nearest_option
 from vstream.lint.reading import claims, servers, streams
@@ -73,7 +73,7 @@ class GatheredFiles:
     consumers: list[ConsumerFile] = field(default_factory=list)
     topologies: list[Source] = field(default_factory=list)
     scenarios: list[Source] = field(default_factory=list)
-    diagnostics: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     """The text of every file, for what is shown of it."""
     comments: list[Comment] = field(default_factory=list)
@@ -101,7 +101,7 @@ class GatheredFiles:
 
 def gather_sources(sources: Iterable[Source], *, read: Read, env: Mapping[str, str] | None = None) -> GatheredFiles:
     """
-    Read *sources*. Never raises: what is wrong with them is in the diagnostics (VS001 to VS012).
+    Read *sources*. Never raises: what is wrong with them is in the findings (VS001 to VS012).
 
     *read* is called for the files they include, with names relative to where the sources' names are.
     """
@@ -122,7 +122,7 @@ class _Gatherer:
     def add(self, source: Source) -> None:
         text = source.problem or detect.decode(source.content, source.name)
         if isinstance(text, Finding):
-            self.gathered.diagnostics.append(text)
+            self.gathered.findings.append(text)
             return
         kind = source.kind or detect.detect(text, source.name, is_named=source.is_named)
         self.gathered.texts[source.name] = text
@@ -145,7 +145,7 @@ class _Gatherer:
     def _add_unknown_conf(self, text: str, source: Source) -> None:
         """A file called like a configuration, without one option that servers know: broken, misspelt, or not ours."""
         document = natsconf.parse(text, source.name)
-        is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.diagnostics)
+        is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.findings)
         is_misspelt = not is_broken and any(nearest_option(entry.key) for entry in document.root.entries)
         if is_misspelt or (is_broken and source.is_named):
             self._add_conf(text, source)
@@ -156,7 +156,7 @@ class _Gatherer:
         if source.is_named:
             hint = "vstream lint reads NATS configurations, streams and account claims as JSON, JWTs, topologies and scenarios"
             finding = detect.unreadable_file(source.name, message, hint)
-            self.gathered.diagnostics.append(replace(finding, code="VS007", severity=Severity.NOTE))
+            self.gathered.findings.append(replace(finding, code="VS007", severity=Severity.NOTE))
 
     # JSON
 
@@ -167,7 +167,7 @@ class _Gatherer:
             self._add_conf(text, source)
         elif data is None and (source.is_named or detect.looks_checkable(text)):
             self.gathered.checked.append(source.name)
-            self.gathered.diagnostics += document.diagnostics
+            self.gathered.findings += document.findings
         elif claims.is_account_claims(data):
             self.gathered.checked.append(source.name)
             self._add_claims(document)
@@ -176,7 +176,7 @@ class _Gatherer:
             *streams.read_consumer_files(data, document.source),
         ):
             self.gathered.checked.append(source.name)
-            self.gathered.diagnostics += document.diagnostics
+            self.gathered.findings += document.findings
             self.gathered.streams += (config for config in configs if isinstance(config, StreamFile))
             self.gathered.consumers += (config for config in configs if isinstance(config, ConsumerFile))
         elif isinstance(data, dict) and _OPTIONS_IN_JSON & {key.lower() for key in data}:
@@ -188,7 +188,7 @@ class _Gatherer:
             self._note_unchecked(source)
 
     def _add_claims(self, document: Document) -> None:
-        self.gathered.diagnostics += document.diagnostics
+        self.gathered.findings += document.findings
         account = claims.read_claims_account(document.data, document.source)
         if account is not None:
             self.gathered.claims.append(account)
@@ -197,7 +197,7 @@ class _Gatherer:
         token_claims = detect.find_claims(text)
         if token_claims is None:
             message, hint = "this token cannot be decoded", "is the file complete?"
-            self.gathered.diagnostics.append(detect.unreadable_file(source.name, message, hint))
+            self.gathered.findings.append(detect.unreadable_file(source.name, message, hint))
             return
         claims_text, start, end = token_claims
         line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
@@ -213,7 +213,7 @@ class _Gatherer:
             data: Json = json.loads(text)
         except (ValueError, RecursionError):
             message = "the claims of this token are not JSON"
-            self.gathered.diagnostics.append(detect.unreadable_file(span.file, message, "is the token complete?", span))
+            self.gathered.findings.append(detect.unreadable_file(span.file, message, "is the token complete?", span))
             return True
         if not claims.is_account_claims(data):
             return False
@@ -231,13 +231,13 @@ class _Gatherer:
         if value_count > detect.MAX_VALUES:
             message = f"more than {detect.MAX_VALUES:,} values: too much for a configuration"
             finding = detect.unreadable_file(source.name, message, "is this the right file?")
-            self.gathered.diagnostics.append(replace(finding, code="VS003"))
+            self.gathered.findings.append(replace(finding, code="VS003"))
             return
         including = _IncludeReader(self._read, self._included, len(text), value_count)
         document = natsconf.parse(text, source.name, include=including, env=self._env)
         for name, included_text in including.texts.items():
             self.gathered.texts.setdefault(name, included_text)
-        is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.diagnostics)
+        is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.findings)
         # The `http` of a web server is a block.
         keys = [top.key for top in document.root.entries if top.key != "http" or not isinstance(top.value, ConfMap)]
         if not source.is_named and detect.belongs_to_others(keys, is_broken=is_broken):
@@ -245,8 +245,8 @@ class _Gatherer:
         self.gathered.unquoted |= {name for name in including.texts if not name.lower().endswith(_CONFIGURATIONS)}
         self.gathered.checked.append(source.name)
         is_given = self._env is not None
-        diagnostics = without_chart_variables(document.diagnostics, document.root)
-        self.gathered.diagnostics += diagnostics if is_given else downgrade_undefined_variables(diagnostics)
+        findings = without_chart_variables(document.findings, document.root)
+        self.gathered.findings += findings if is_given else downgrade_undefined_variables(findings)
         self.gathered.references += document.references
         self.gathered.comments += document.comments
         conf = servers.read_server_conf(document, source.name, including.texts, self._blocks)

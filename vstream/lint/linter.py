@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.lint.baseline import Baseline, FindingKey
 from vstream.lint.checked_files import Surroundings
 from vstream.lint.config import LintConfig
@@ -45,8 +45,8 @@ class CheckResult:
 
     def without(self, baseline: Baseline) -> CheckResult:
         """What *baseline*, which was made of this, leaves."""
-        new, _ = baseline.split(self.before_baseline.diagnostics)
-        return replace(self, report=replace(self.before_baseline, diagnostics=new), stale={})
+        new, _ = baseline.split(self.before_baseline.findings)
+        return replace(self, report=replace(self.before_baseline, findings=new), stale={})
 
 
 @value_class
@@ -73,10 +73,10 @@ class Linter:
         )
         if self.baseline is None:
             return CheckResult(report=report, stale={}, before_baseline=report, fail_on=self.config.fail_on)
-        new, missing = self.baseline.split(report.diagnostics)
+        new, missing = self.baseline.split(report.findings)
         stale = {key: count for key, count in missing.items() if self._is_looked_for(key, self.baseline, report)}
         return CheckResult(
-            report=replace(report, diagnostics=new),
+            report=replace(report, findings=new),
             stale=stale,
             before_baseline=report,
             fail_on=self.config.fail_on,
@@ -86,7 +86,7 @@ class Linter:
         """What was found as a baseline, at first relative to *anchor*; entries of files and rules not looked at stay."""
         old = self.baseline or Baseline(counts={}, anchor=anchor)
         staying = [key for key in old.counts if not self._is_looked_for(key, old, report)]
-        return old.update(report.diagnostics, staying)
+        return old.update(report.findings, staying)
 
     def _is_looked_for(self, key: FindingKey, baseline: Baseline, report: LintReport) -> bool:
         """Whether this run would have found *key*: it has read the file, or the file is gone."""
@@ -101,7 +101,7 @@ class Linter:
         writable = {source.name for source in sources if _is_writable(source, before)}
         after: dict[str, str] = {}
         for _ in range(_MAX_ROUNDS):
-            changed = apply_fixes(checked.report.diagnostics, checked.report.texts, writable)
+            changed = apply_fixes(checked.report.findings, checked.report.texts, writable)
             if not changed:
                 break
             after |= changed

@@ -1,4 +1,4 @@
-"""The manual: a page for every code that a diagnostic can have."""
+"""The manual: a page for every code that a finding can have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from vstream.codes import Chapter, Page
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.lint.registry import Rule
 from vstream.lint.rules.mappings import RULES as MAPPING_RULES
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES

@@ -8,8 +8,8 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
+from vstream.findings import Severity
 from vstream.lint.baseline import Baseline
 from vstream.lint.checked_files import Surroundings
 from vstream.lint.config import LintConfig
@@ -215,4 +215,4 @@ def check_files(job: LintJob, declared: Declared) -> LintOutcome:
 
 
 def _has_something_to_check(sources: Iterable[Source], result: CheckResult) -> bool:
-    return bool(result.report.files or result.report.diagnostics) or any(source.is_named for source in sources)
+    return bool(result.report.files or result.report.findings) or any(source.is_named for source in sources)

@@ -69,11 +69,11 @@ def load_workspace(sources: Iterable[Source], read: Read, overlays: Mapping[str,
         )
         gathered.servers += more.servers
         gathered.claims += more.claims
-    unreadable = next((finding for finding in gathered.diagnostics if finding.code == "VS004"), None)
+    unreadable = next((finding for finding in gathered.findings if finding.code == "VS004"), None)
     if unreadable is not None and unreadable.span:
         raise VstreamError(f"{unreadable.span.file}: {unreadable.message}", hint=unreadable.hint)
-    if any(finding.is_error for finding in gathered.diagnostics):
-        raise InvalidInputError(gathered.diagnostics)
+    if any(finding.is_error for finding in gathered.findings):
+        raise InvalidInputError(gathered.findings)
     return gathered.workspace(topology)
 
 

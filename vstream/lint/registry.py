@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from vstream import resources
-from vstream.diagnostics import Edit, Finding, Related, Severity, Span
+from vstream.findings import Edit, Finding, Related, Severity, Span
 from vstream.formatting import quote_names, suggest_name
 from vstream.value_class import value_class
 

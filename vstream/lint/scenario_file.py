@@ -13,4 +13,4 @@ def check_scenario_file(source: Source, surroundings: Surroundings) -> CheckedFi
     """What is wrong with a scenario, and with its topology."""
     checked = check_scenario(source.content, source.name, surroundings.read, surroundings.is_directory)
     document = yaml.parse(source.content, source.name)
-    return CheckedFiles([*checked.diagnostics], {**checked.texts}, [*find_yaml_comments(document)])
+    return CheckedFiles([*checked.findings], {**checked.texts}, [*find_yaml_comments(document)])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from vstream.diagnostics import Finding, Severity, Span, mask_secrets
+from vstream.findings import Finding, Severity, Span, mask_secrets
 from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar, Reference
 
 _UNDEFINED: Final = re.compile(r"the variable `([A-Za-z_]\w*)` is not defined")

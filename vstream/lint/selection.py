@@ -15,8 +15,8 @@ from posixpath import join, normpath, relpath
 from typing import Final
 
 from vstream import resources
-from vstream.diagnostics import Finding, Severity
 from vstream.errors import VstreamError
+from vstream.findings import Finding, Severity
 from vstream.formatting import suggest_name
 from vstream.value_class import value_class
 

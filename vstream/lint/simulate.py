@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.lint.workspace import MappingEntry, MappingFault, MappingsBlock
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountArrival, AccountFlow, AccountLink, ImportKind
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, SubjectTrie

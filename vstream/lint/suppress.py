@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.findings import Finding, Severity, Span
 from vstream.lint.selection import RETIRED
 from vstream.lint.workspace import StreamFile
 from vstream.syntax.document import Document
@@ -51,7 +51,7 @@ class Suppressions:
     """All suppressions of a run, and what is wrong with them."""
 
     entries: tuple[Suppression, ...]
-    diagnostics: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
 
 
 def collect(
@@ -85,32 +85,32 @@ def collect(
                 collected += _read_codes(codes, match[2] if match else "", span, area, all_codes)
     return Suppressions(
         entries=tuple(item for item in collected if isinstance(item, Suppression)),
-        diagnostics=tuple(item for item in collected if isinstance(item, Finding)),
+        findings=tuple(item for item in collected if isinstance(item, Finding)),
     )
 
 
-def apply(diagnostics: Iterable[Finding], suppressions: Suppressions) -> tuple[Finding, ...]:
-    """*diagnostics* without those that are suppressed, with VS009 for what is wrong with the suppressions."""
+def apply(findings: Iterable[Finding], suppressions: Suppressions) -> tuple[Finding, ...]:
+    """*findings* without those that are suppressed, with VS009 for what is wrong with the suppressions."""
     by_place: dict[tuple[str, str], list[Suppression]] = {}
     for suppression in suppressions.entries:
         by_place.setdefault((suppression.file, suppression.code), []).append(suppression)
     remaining: list[Finding] = []
     used: set[Suppression] = set()
-    for diagnostic in diagnostics:
-        span = diagnostic.span
+    for finding in findings:
+        span = finding.span
         matching = []
-        for suppression in by_place.get((span.file, diagnostic.code), ()) if span else ():
+        for suppression in by_place.get((span.file, finding.code), ()) if span else ():
             if span and suppression.first_line <= span.line <= suppression.last_line:
                 matching.append(suppression)
         used.update(matching)
         if not matching:
-            remaining.append(diagnostic)
+            remaining.append(finding)
     # Where a file could not be read to its end, the rules did not see all of it.
     broken = [finding for finding in remaining if finding.is_error and finding.code.startswith(_SYNTAX)]
     unread = {finding.span.file for finding in broken if finding.span}
     unused = [entry for entry in suppressions.entries if entry not in used and entry.file not in unread]
     told = [_problem(f"{entry.code} is not reported here", entry.span, "remove the suppression") for entry in unused]
-    return (*remaining, *suppressions.diagnostics, *told)
+    return (*remaining, *suppressions.findings, *told)
 
 
 def find_yaml_comments(document: Document) -> Iterator[Comment]:

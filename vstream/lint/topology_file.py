@@ -28,7 +28,7 @@ def check_topology_file(
     topology_file = check_topology(source.content, source.name, surroundings.overlays)
     document = yaml.parse(source.content, source.name)
     checked = CheckedFiles(
-        findings=list(topology_file.diagnostics),
+        findings=list(topology_file.findings),
         texts=dict(topology_file.overlay_texts),
         comments=list(find_yaml_comments(document)),
     )
@@ -37,7 +37,7 @@ def check_topology_file(
     try:
         bundle = render_sample(topology_file.topology, surroundings.templates)
     except InvalidInputError as error:
-        checked.findings += error.diagnostics
+        checked.findings += error.findings
         return checked
     checked.bundles.append(bundle)
     checked.shown |= _find_causes(bundle, document, source.name)
@@ -46,7 +46,7 @@ def check_topology_file(
     sources = (Source(name=name, content=content, is_named=False) for name, content in files)
     rendered = gather_sources(sources, read=_read_placeholder)
     checked.texts |= rendered.texts
-    checked.findings += rendered.diagnostics
+    checked.findings += rendered.findings
     checked.findings += check_workspace(
         replace(rendered.workspace(topology_file.topology, server_version), is_rendered=True)
     )

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import MappingError
 from vstream.subjects.resolve import MappingTable

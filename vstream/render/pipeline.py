@@ -14,8 +14,8 @@ from typing import Any
 import jinja2
 
 from vstream import resources
-from vstream.diagnostics import Finding, Severity, Span
 from vstream.errors import InvalidInputError, VstreamError
+from vstream.findings import Finding, Severity, Span
 from vstream.render import account_view, claims, jwt, server_view, stream_view
 from vstream.render.environment import limit_template, make_jinja_environment, quote, to_json
 from vstream.render.jwt import Unsigned
@@ -436,7 +436,7 @@ def _parse_conf(code: str, template: str, text: str) -> natsconf.ConfMap:
     # Server configurations include the mappings, which are checked on their own.
     document = natsconf.parse(text, template, include=lambda path, _file: (path, bundle.placeholder_for(path) or ""))
     # What follows the first error is read wrong.
-    if error := next((diagnostic for diagnostic in document.diagnostics if diagnostic.is_error), None):
+    if error := next((finding for finding in document.findings if finding.is_error), None):
         line = f" (line {error.span.line} of the output)" if error.span else ""
         raise _make_error(code, template, f"the output is not a NATS configuration: {error.message}{line}")
     return document.root

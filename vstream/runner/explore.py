@@ -268,7 +268,7 @@ class _Trial:
 
 
 def _is_valid(data: ScenarioData) -> bool:
-    return not check_scenario(to_yaml(data).encode(), "short.yaml", _read_nothing).diagnostics
+    return not check_scenario(to_yaml(data).encode(), "short.yaml", _read_nothing).findings
 
 
 def _read_nothing(name: str) -> bytes:

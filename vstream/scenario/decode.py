@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.scenario import model
 from vstream.scenario.actions import ACTIONS, list_action_fields
 from vstream.scenario.document import (

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.scenario.faults import FaultSpec
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD
 from vstream.topology.model import Topology

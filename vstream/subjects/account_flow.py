@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from enum import Enum
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.subjects.algebra import (
     PARTIAL_WILDCARD,
     SEPARATOR,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Final
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.subjects.account_flow import AccountFlow, AccountLink
 from vstream.subjects.algebra import matches
 from vstream.subjects.resolve import compile_mappings

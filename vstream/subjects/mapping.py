@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import field
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, ConfScalar
 from vstream.value_class import value_class
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from vstream.diagnostics import Finding, Span
+from vstream.findings import Finding, Span
 from vstream.value_class import value_class
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -40,12 +40,12 @@ class Document:
     data: Json
     source: SourceMap
     text: str
-    diagnostics: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def is_readable(self) -> bool:
         """Whether *data* is what was meant, but for keys written twice or removed in vain: it is worth looking for more."""
-        return all(diagnostic.code in {"VS002", "VS006"} for diagnostic in self.diagnostics)
+        return all(finding.code in {"VS002", "VS006"} for finding in self.findings)
 
 
 def object_or_empty(value: Json) -> Mapping[str, Json]:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final
 
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.findings import Finding, Severity, Span
 from vstream.formatting import quote_value
 from vstream.syntax.document import Document, Json, Path, SourceMap
 
@@ -48,14 +48,14 @@ def parse(text: str, file: str) -> Document:
     reader = _JsonReader(text, file)
     if (data := _read_plain(text)) is not None:
         places = SourceMap(file, _Places(reader, reader.values), _Places(reader, reader.keys))
-        return Document(data=data, source=places, text=text, diagnostics=())
+        return Document(data=data, source=places, text=text, findings=())
     try:
         data = reader.document()
     except _StopError as stop:
-        reader.diagnostics.append(stop.diagnostic)
+        reader.findings.append(stop.finding)
         data = None
-    problems = tuple(sorted(reader.diagnostics, key=Finding.sort_key))
-    return Document(data=data, source=SourceMap(file, reader.values, reader.keys), text=text, diagnostics=problems)
+    problems = tuple(sorted(reader.findings, key=Finding.sort_key))
+    return Document(data=data, source=SourceMap(file, reader.values, reader.keys), text=text, findings=problems)
 
 
 def _read_plain(text: str) -> Json:
@@ -99,14 +99,14 @@ class _Places(UserDict[Path, Span]):
 class _StopError(Exception):
     """The rest is not worth reading."""
 
-    def __init__(self, diagnostic: Finding) -> None:
-        super().__init__(diagnostic.message)
-        self.diagnostic = diagnostic
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
 
 
 class _JsonReader:
     def __init__(self, text: str, file: str) -> None:
-        self.diagnostics: list[Finding] = []
+        self.findings: list[Finding] = []
         self.values: dict[Path, Span] = {}
         self.keys: dict[Path, Span] = {}
         self._text = text
@@ -168,7 +168,7 @@ class _JsonReader:
                 f"{quote_value(key)} is written twice, first on line {self.keys[key_path].line}; the last one counts"
             )
             hint = "remove one of the two"
-            self.diagnostics.append(self._diagnostic("VS002", message, span, hint))
+            self.findings.append(self._finding("VS002", message, span, hint))
         self.keys[key_path] = span
         pos = self._skip(match.end())
         if not self._text.startswith(":", pos):
@@ -201,7 +201,7 @@ class _JsonReader:
             return number
         message = f"the number {quote_value(text)} does not fit into 64 bits"
         hint = "use a smaller one, or quotes if it is text"
-        self.diagnostics.append(self._diagnostic("VS001", message, self._span(match.start(), match.end()), hint))
+        self.findings.append(self._finding("VS001", message, self._span(match.start(), match.end()), hint))
         return None
 
     def _explain_broken_string(self, pos: int) -> _StopError:
@@ -241,13 +241,13 @@ class _JsonReader:
         line, end_line = bisect_right(self._lines, start), bisect_right(self._lines, end)
         return Span(self._file, line, start - self._lines[line - 1] + 1, end_line, end - self._lines[end_line - 1] + 1)
 
-    def _diagnostic(self, code: str, message: str, span: Span, hint: str) -> Finding:
+    def _finding(self, code: str, message: str, span: Span, hint: str) -> Finding:
         return Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint)
 
     def _stop(self, pos: int, message: str, hint: str, code: str = "VS001") -> _StopError:
         start = self._span(pos, pos)
         span = Span.point(self._file, start.line, start.column)
-        return _StopError(self._diagnostic(code, message, span, hint))
+        return _StopError(self._finding(code, message, span, hint))
 
 
 def _hint(text: str, pos: int) -> str:

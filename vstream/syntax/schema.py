@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.findings import Finding, Severity, Span
 from vstream.formatting import quote_names, quote_value, suggest_name
 from vstream.value_class import value_class
 
@@ -69,20 +69,20 @@ class DecodedDocument(Generic[M]):
     """Where wrong values were taken out."""
     is_whole: bool
     """Whether *model* is all that the document says."""
-    diagnostics: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     """What is wrong with the document, and with its values (VS005, VS006)."""
 
 
 def decode_document(document: Document, language: Language[M]) -> DecodedDocument[M]:
-    """What *language* makes of *document*. Never raises: what cannot be read is in the diagnostics."""
+    """What *language* makes of *document*. Never raises: what cannot be read is in the findings."""
     if not document.is_readable:
-        return DecodedDocument(model=None, removed=(), is_whole=False, diagnostics=document.diagnostics)
+        return DecodedDocument(model=None, removed=(), is_whole=False, findings=document.findings)
     whole, problems = _validate(document, language)
     if whole is not None:
-        return DecodedDocument(model=whole, removed=(), is_whole=True, diagnostics=document.diagnostics)
+        return DecodedDocument(model=whole, removed=(), is_whole=True, findings=document.findings)
     rest, removed = _take_out_wrong_values(document, language)
-    everything = (*document.diagnostics, *problems)
-    return DecodedDocument(model=rest, removed=removed, is_whole=False, diagnostics=everything)
+    everything = (*document.findings, *problems)
+    return DecodedDocument(model=rest, removed=removed, is_whole=False, findings=everything)
 
 
 def _validate(document: Document, language: Language[M]) -> tuple[M | None, tuple[Finding, ...]]:
@@ -91,7 +91,7 @@ def _validate(document: Document, language: Language[M]) -> tuple[M | None, tupl
         return language.model.model_validate(document.data), ()
     except ValidationError as error:
         errors = error.errors(include_url=False)
-    findings = [_make_diagnostic(document, language, details) for details in errors[:MAX_FINDINGS]]
+    findings = [_make_finding(document, language, details) for details in errors[:MAX_FINDINGS]]
     if len(errors) > MAX_FINDINGS:
         whole = document.source.value_span(())
         findings.append(
@@ -166,7 +166,7 @@ def _remove(data: Any, path: Path) -> None:
         parent[path[-1]] = {}
 
 
-def _make_diagnostic(document: Document, language: Language[M], details: ErrorDetails) -> Finding:
+def _make_finding(document: Document, language: Language[M], details: ErrorDetails) -> Finding:
     path: Path = details["loc"]
     kind = details["type"]
     is_key = bool(path) and path[-1] == "[key]" and kind.startswith("string_")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from vstream.diagnostics import Finding
+from vstream.findings import Finding
 from vstream.syntax import yaml
 from vstream.syntax.schema import decode_document
 from vstream.syntax.yaml import Document, Path, SourceMap
@@ -40,7 +40,7 @@ class ParsedTopology:
     """None if what is wrong leaves nothing."""
     is_whole: bool
     """Whether *readable* is the whole file."""
-    diagnostics: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     """What keeps the file, or values in it, from being read."""
     overlay_texts: Mapping[str, str] = field(default_factory=dict)
     """The files that were laid over it, by name."""
@@ -48,7 +48,7 @@ class ParsedTopology:
 
 def parse_topology(content: bytes, file: str, overlays: Mapping[str, bytes] | None = None) -> ParsedTopology:
     """
-    Parse and decode. Never raises: what cannot be read is in the diagnostics.
+    Parse and decode. Never raises: what cannot be read is in the findings.
 
     *overlays* are laid over the file one after the other, by name. The text of the result is JSON then.
     """
@@ -68,7 +68,7 @@ def parse_document(document: Document) -> ParsedTopology:
         text=document.text,
         readable=None if decoded.model is None else _resolve(decoded.model, document.source, decoded.removed),
         is_whole=decoded.is_whole,
-        diagnostics=decoded.diagnostics,
+        findings=decoded.findings,
     )
 
 

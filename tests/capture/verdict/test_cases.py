@@ -25,8 +25,8 @@ from vstream.capture.records import (
 from vstream.capture.store import Capture
 from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
-from vstream.diagnostics import Span
 from vstream.errors import VstreamError
+from vstream.findings import Span
 from vstream.scenario.model import Compare, Expectation, Measure
 
 

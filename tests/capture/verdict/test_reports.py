@@ -17,7 +17,7 @@ from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.units import format_nanoseconds, format_share
 from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli.views import verdict as view
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.scenario.model import Compare, Expectation, Measure
 
 

@@ -27,14 +27,14 @@ from rich.text import Text
 from tests.support.command import environment, vstream
 from tests.support.plans import FakeServers, make_plan, render_streams
 from tests.support.topologies import one_region
-from vstream.cli.views import finding_formats, findings
+from vstream.cli.views import finding_formats, finding_text
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.cleaning import clean, clean_text, fit_encoding, markdown_code, markdown_text
 from vstream.cli.views.console import CleanConsole, print_error
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.keys import render_keys
-from vstream.diagnostics import Finding, Severity, Span, mask_line, mask_secrets
 from vstream.errors import VstreamError
+from vstream.findings import Finding, Severity, Span, mask_line, mask_secrets
 from vstream.junit import Result, TestCase, to_xml
 from vstream.plan import saved
 
@@ -236,8 +236,8 @@ async def test_views_print_hostile_names_harmlessly(name: str, capsys: pytest.Ca
         Finding(code="VD201", severity=Severity.WARNING, message="dead", where=name, evidence=name, hint=name),
     ]
     printed = [
-        *findings.render_full(hostile, {name: name}),
-        *findings.render_concise(hostile),
+        *finding_text.render_full(hostile, {name: name}),
+        *finding_text.render_concise(hostile),
         *await plan_lines(name),
         render_keys({name: name}),
     ]

@@ -15,8 +15,8 @@ from tests.support.command import require_success, vstream
 from tests.support.labs import states
 from tests.support.shared_lab import shared_lab
 from tests.support.topologies import begin_topology
-from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
+from vstream.findings import Finding
 from vstream.health.doctor.examine import examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.jetstream.connection import Connection, connect

@@ -16,8 +16,8 @@ from tests.support.chaos_lab import background, wait_until_copied
 from tests.support.command import vstream
 from tests.support.probe_lab import LAB, REGIONS, World, topology, until
 from vstream.cli import server_configs
-from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
+from vstream.findings import Finding
 from vstream.health.doctor.examine import CHECKS, Diagnosis, Health, examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.repair.live import refill

@@ -131,7 +131,7 @@ async def healthy(world: World, *left: str) -> None:
     async def complaint() -> str | None:
         facts = await collect_snapshot(topology(), list_endpoints(LAB), timeout=15, is_deep=True)
         findings = [finding for finding in examine(topology(), world.bundle, facts).findings if finding.code != "VD102"]
-        return None if {diagnostic.code for diagnostic in findings} == set(left) else str(findings)
+        return None if {finding.code for finding in findings} == set(left) else str(findings)
 
     await until(complaint, within=90)
 

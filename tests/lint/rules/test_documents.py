@@ -11,7 +11,7 @@ from tests.support.golden import Golden
 from tests.support.paths import TESTS
 from tests.support.scenarios import load_text
 from tests.support.topologies import concise
-from vstream.diagnostics import Finding
+from vstream.findings import Finding
 from vstream.lint.check_topology import check_topology
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
@@ -29,8 +29,8 @@ def name(path: Path) -> str:
 
 def find_all(path: Path) -> tuple[Finding, ...]:
     if path.parent.name in CODES["VS5"]:
-        return load_text(path.read_text(), path.name).diagnostics
-    return check_topology(path.read_bytes(), path.name).diagnostics
+        return load_text(path.read_text(), path.name).findings
+    return check_topology(path.read_bytes(), path.name).findings
 
 
 @pytest.mark.parametrize("path", BAD, ids=name)

@@ -10,7 +10,7 @@ from tests.support import workspaces
 from tests.support.call_counts import count_calls
 from tests.support.golden import Golden
 from tests.support.paths import ROOT
-from vstream.diagnostics import Finding, Severity
+from vstream.findings import Finding, Severity
 from vstream.lint.check_topology import check_topology
 from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import rules_for
@@ -29,15 +29,15 @@ BLOG = (ROOT / "tests/fixtures/blog-mappings-short.cfg").read_text()
 """The mistakes of a published recipe (synadia.com/blog/multi-cluster-consistency-models), shortened."""
 
 
-def find_diagnostics(files: dict[str, str], *, oldest: tuple[int, int] | None = None) -> tuple[Finding, ...]:
+def list_findings(files: dict[str, str], *, oldest: tuple[int, int] | None = None) -> tuple[Finding, ...]:
     return run_rules(RULES, workspaces.workspace(files, server_version=oldest))
 
 
 def lines(text: str) -> set[tuple[int, str]]:
     return {
-        (diagnostic.span.line, diagnostic.code)
-        for diagnostic in find_diagnostics({"mappings.cfg": text})
-        if diagnostic.span is not None
+        (finding.span.line, finding.code)
+        for finding in list_findings({"mappings.cfg": text})
+        if finding.span is not None
     }
 
 
@@ -92,22 +92,22 @@ def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_
 
 @pytest.mark.parametrize("path", BAD, ids=workspaces.fixture_name)
 def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, golden: Golden) -> None:
-    diagnostics = find_diagnostics(workspaces.files_of(path))
-    golden.check(path.with_suffix(".out"), workspaces.concise(diagnostics))
-    assert path.parent.name in {diagnostic.code for diagnostic in diagnostics}
-    workspaces.require_hints(diagnostics)
+    findings = list_findings(workspaces.files_of(path))
+    golden.check(path.with_suffix(".out"), workspaces.concise(findings))
+    assert path.parent.name in {finding.code for finding in findings}
+    workspaces.require_hints(findings)
 
 
 @pytest.mark.parametrize("path", GOOD, ids=workspaces.fixture_name)
 def test_what_is_right_is_not_reported(path: Path) -> None:
-    diagnostics = find_diagnostics(workspaces.files_of(path))
-    assert path.parent.name not in {diagnostic.code for diagnostic in diagnostics}, workspaces.concise(diagnostics)
+    findings = list_findings(workspaces.files_of(path))
+    assert path.parent.name not in {finding.code for finding in findings}, workspaces.concise(findings)
 
 
 def test_more_rules_than_a_server_can_search_in_a_millisecond_are_an_error() -> None:
     rules = "".join(f'"foo.{number}.>": "_vs.foo.{number}.>"\n' for number in range(11_000))
-    diagnostics = find_diagnostics({"m.cfg": f"mappings {{\n{rules}}}\n"})
-    assert {(diagnostic.code, diagnostic.severity) for diagnostic in diagnostics} == {("VS360", Severity.ERROR)}
+    findings = list_findings({"m.cfg": f"mappings {{\n{rules}}}\n"})
+    assert {(finding.code, finding.severity) for finding in findings} == {("VS360", Severity.ERROR)}
 
 
 def test_the_published_recipe_is_reported_line_by_line() -> None:
@@ -131,57 +131,57 @@ def test_what_a_topology_renders_to_is_not_reported(path: Path) -> None:
     text = path.read_text()
     topology = check_topology(text.encode(), path.name).require()
     files = workspaces.list_files(render_bundle(topology))
-    with_topology = find_diagnostics({**files, path.name: text}, oldest=topology.server_version)
+    with_topology = list_findings({**files, path.name: text}, oldest=topology.server_version)
     assert with_topology == (), workspaces.concise(with_topology)
-    alone = find_diagnostics(files, oldest=topology.server_version)
+    alone = list_findings(files, oldest=topology.server_version)
     chosen = ({"VS350"} if topology.naming.value == "blog" else set()) | ({"VS343"} if topology.streams else set())
     assert {finding.code for finding in alone} <= chosen, workspaces.concise(alone)
 
 
 def test_a_version_that_is_stated_makes_an_error_of_a_function_that_is_too_new() -> None:
     files = block('"a.*": "b.{{left(1,2)}}"')
-    (assumed,) = find_diagnostics(files)
-    (stated,) = find_diagnostics(files, oldest=(2, 12))
+    (assumed,) = list_findings(files)
+    (stated,) = list_findings(files, oldest=(2, 12))
     assert (assumed.severity, stated.severity) == (Severity.NOTE, Severity.ERROR)
-    assert find_diagnostics(files, oldest=(2, 15)) == ()
+    assert list_findings(files, oldest=(2, 15)) == ()
 
 
 def test_a_request_that_is_too_new_is_reported_where_the_version_is_stated() -> None:
     files = block('"$JS.API.CONSUMER.RESET.foo.*": "_r.reset.{{wildcard(1)}}"')
-    assert find_diagnostics(files) == ()
-    assert [diagnostic.message for diagnostic in find_diagnostics(files, oldest=(2, 12))] == [
+    assert list_findings(files) == ()
+    assert [finding.message for finding in list_findings(files, oldest=(2, 12))] == [
         "`CONSUMER.RESET` needs nats-server 2.14, and the oldest is 2.12"
     ]
-    assert find_diagnostics(files, oldest=(2, 14)) == ()
+    assert list_findings(files, oldest=(2, 14)) == ()
 
 
 def test_a_slip_in_a_weight_or_in_the_case_of_a_cluster_can_be_fixed() -> None:
     files = workspaces.files_of(workspaces.FIXTURES / "VS315" / "bad.cfg")
     (text,) = files.values()
-    after = workspaces.apply_all_fixes(text, find_diagnostics(files))
+    after = workspaces.apply_all_fixes(text, list_findings(files))
     assert 'cluster: "west"' in after
     assert "cluster: centrl" in after
     text = block('"a": {destination: "b", weight: 10, cluster: west}')["mappings.cfg"]
-    after = workspaces.apply_all_fixes(text, find_diagnostics({"mappings.cfg": text}))
+    after = workspaces.apply_all_fixes(text, list_findings({"mappings.cfg": text}))
     assert after == text.replace("weight: 10", "weight: 100%")
-    assert find_diagnostics({"mappings.cfg": after}) == ()
+    assert list_findings({"mappings.cfg": after}) == ()
 
 
 def test_weights_are_not_added_up_where_one_cannot_be_read() -> None:
     shares = '[{destination: "w.{{wildcard(1)}}", weight: 0.5}, {destination: "e.{{wildcard(1)}}", weight: 50%}]'
-    assert [finding.code for finding in find_diagnostics({"a.conf": f'mappings {{"foo.*": {shares}}}'})] == ["VS305"]
+    assert [finding.code for finding in list_findings({"a.conf": f'mappings {{"foo.*": {shares}}}'})] == ["VS305"]
 
 
 def test_a_file_that_overlaps_everywhere_reports_a_bounded_number_of_pairs() -> None:
     entries = [f'"a.{number}.>": "b.{number}.>"' for number in range(500)]
-    diagnostics = find_diagnostics(block('"a.>": "c.>"', '"*.>": "d.>"', *entries))
-    assert sum(diagnostic.code == "VS302" for diagnostic in diagnostics) == 200
+    findings = list_findings(block('"a.>": "c.>"', '"*.>": "d.>"', *entries))
+    assert sum(finding.code == "VS302" for finding in findings) == 200
 
 
 def test_a_block_that_maps_everything_twice_reports_a_bounded_number_of_rules() -> None:
     entries = [f'"a.{number}": "b.{number}"' for number in range(500)]
-    diagnostics = find_diagnostics(block('"b.*": "c.{{wildcard(1)}}"', *entries))
-    assert sum(diagnostic.code == "VS350" for diagnostic in diagnostics) == 200
+    findings = list_findings(block('"b.*": "c.{{wildcard(1)}}"', *entries))
+    assert sum(finding.code == "VS350" for finding in findings) == 200
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def server_refuses(directory: Path, text: str) -> bool:
 
 def we_refuse(text: str) -> bool:
     report = lint([Source(name="a.conf", content=text.encode())], surroundings({}))
-    return any(finding.code == "VS424" for finding in report.diagnostics)
+    return any(finding.code == "VS424" for finding in report.findings)
 
 
 def example_of(kind: Words | TextForm) -> str:

@@ -17,5 +17,5 @@ def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_
     rule: Rule[ScenarioSubject],
 ) -> None:
     (bad,), (good,) = (files.values() for files in workspaces.examples(rule))
-    assert {diagnostic.code for diagnostic in load_text(bad).diagnostics} == {rule.code}
-    assert concise(load_text(good).diagnostics) == ""
+    assert {finding.code for finding in load_text(bad).findings} == {rule.code}
+    assert concise(load_text(good).findings) == ""

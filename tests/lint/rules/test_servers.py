@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import workspaces
 from tests.support.paths import ROOT
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 

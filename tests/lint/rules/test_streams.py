@@ -84,9 +84,9 @@ def test_a_circle_of_more_streams_than_python_can_recurse_is_found() -> None:
 def test_streams_that_all_source_one_another_report_a_bounded_number_of_circles() -> None:
     names = [f"s{index}" for index in range(110)]
     streams = [{"name": name, "subjects": [name], "sources": [{"name": name} for name in names]} for name in names]
-    diagnostics = workspaces.findings({"a.json": json.dumps(streams)})
-    assert [diagnostic.code for diagnostic in diagnostics] == ["VS212"] * 100
-    assert max(len(diagnostic.message) for diagnostic in diagnostics) < 200
+    findings = workspaces.findings({"a.json": json.dumps(streams)})
+    assert [finding.code for finding in findings] == ["VS212"] * 100
+    assert max(len(finding.message) for finding in findings) < 200
 
 
 def test_time_grows_with_the_number_of_streams() -> None:

@@ -38,15 +38,15 @@ def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_
 def test_every_branch_of_a_rule_says_what_where_and_the_way_out(
     package: ModuleType, path: Path, golden: Golden
 ) -> None:
-    diagnostics = [
+    findings = [
         finding for finding in workspaces.findings(workspaces.files_of(path)) if finding.code in codes_of(package)
     ]
-    golden.check(path.with_suffix(".out"), workspaces.concise(diagnostics))
-    assert {diagnostic.code for diagnostic in diagnostics} == {path.parent.name}
-    workspaces.require_hints(diagnostics)
+    golden.check(path.with_suffix(".out"), workspaces.concise(findings))
+    assert {finding.code for finding in findings} == {path.parent.name}
+    workspaces.require_hints(findings)
 
 
 @pytest.mark.parametrize("path", GOOD, ids=workspaces.fixture_name)
 def test_what_is_right_is_not_reported(path: Path) -> None:
-    diagnostics = workspaces.findings(workspaces.files_of(path))
-    assert path.parent.name not in {diagnostic.code for diagnostic in diagnostics}, workspaces.concise(diagnostics)
+    findings = workspaces.findings(workspaces.files_of(path))
+    assert path.parent.name not in {finding.code for finding in findings}, workspaces.concise(findings)

@@ -77,7 +77,7 @@ def without_marks(found: Discovered) -> Discovered:
 def again(found: Discovered, name: str | None = None) -> tuple[ImportedTopology, Topology]:
     """The import of *found*, which must be valid, and its topology."""
     written = import_topology(found, name=name, file="found.yaml")
-    assert [diagnostic for diagnostic in written.diagnostics if diagnostic.is_error] == []
+    assert [finding for finding in written.findings if finding.is_error] == []
     return written, check_topology(written.text.encode(), "found.yaml").require()
 
 
@@ -220,7 +220,7 @@ def test_without_rules_it_is_left_to_a_human_what_clients_publish_on() -> None:
     written = import_topology(replace(observed, servers=tuple(connected)), name=None, file="found.yaml")
     assert written.plan is None
     assert "subjects: []   # FILL IN" in written.text
-    assert {(diagnostic.code, diagnostic.is_error) for diagnostic in written.diagnostics} == {("VS102", True)}
+    assert {(finding.code, finding.is_error) for finding in written.findings} == {("VS102", True)}
     assert [(leftover.kind, leftover.name) for leftover in written.undescribed] == [("subjects", "foo")]
 
 

@@ -177,9 +177,9 @@ def test_a_token_that_cannot_be_pushed_is_refused() -> None:
     head = TOPOLOGY[: TOPOLOGY.index("streams:")]
     with pytest.raises(InvalidInputError) as raised:
         render_text(f"{head}streams:\n{streams}")
-    assert [
-        (diagnostic.code, "`mode: passwords`" in (diagnostic.hint or "")) for diagnostic in raised.value.diagnostics
-    ] == [("VS160", True)]
+    assert [(finding.code, "`mode: passwords`" in (finding.hint or "")) for finding in raised.value.findings] == [
+        ("VS160", True)
+    ]
     render_text(f"{head}streams:\n{streams.replace('subjects: [s', 'subjects: [v.s')}")
 
 

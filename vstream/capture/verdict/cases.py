@@ -9,7 +9,7 @@ from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict import units
 from vstream.capture.verdict.measures import OVER_THE_RUN, SAFETY, Measurement, Measurements, Question, holds
 from vstream.capture.verdict.verdict import About, Case, CaseStatus
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.scenario.model import Compare, Expectation, Measure
 from vstream.topology.model import Consistency
 

@@ -13,7 +13,7 @@ from math import isinf
 from typing import Any
 
 from vstream.capture.records import FaultRecord, Manifest, Window
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.findings import Finding, Severity, Span
 from vstream.junit import Result, TestCase, to_xml
 from vstream.scenario.model import Expectation, Measure
 from vstream.syntax.document import Json

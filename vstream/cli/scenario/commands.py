@@ -25,9 +25,9 @@ from vstream.cli.views import verdict as verdict_view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.lint import report_lines, summary_lines
 from vstream.cli.views.verdict_page import render_page
-from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.files import save_output
+from vstream.findings import Severity
 from vstream.lint.check_scenario import check_scenario
 from vstream.lint.engine import LintReport
 from vstream.runner.runner import capture_scenario
@@ -99,15 +99,15 @@ def validate(
     Examples: `vstream scenario validate split.yaml`, `vstream scenario validate scenarios/*.yaml --format concise`
     """
     loaded = [find.read_scenario(name) for name in scenarios]
-    diagnostics = list(dict.fromkeys(diagnostic for scenario in loaded for diagnostic in scenario.diagnostics))
+    findings = list(dict.fromkeys(finding for scenario in loaded for finding in scenario.findings))
     texts = {file: text for scenario in loaded for file, text in scenario.texts.items()}
-    report = LintReport(diagnostics=tuple(diagnostics), texts=texts, files=tuple(texts))
+    report = LintReport(findings=tuple(findings), texts=texts, files=tuple(texts))
     print_cleaned_lines(report_lines(report, output or default_format()))
-    if diagnostics:
+    if findings:
         for line in summary_lines(report, is_fixing=False):
             console.print_note(line)
     for name, result in zip(scenarios, loaded, strict=True):
-        if result.scenario is not None and not any(diagnostic.is_error for diagnostic in result.diagnostics):
+        if result.scenario is not None and not any(finding.is_error for finding in result.findings):
             console.print_note(f"{name} is valid: {view.describe_scenario(result.scenario)}")
     exit_unless_yes(is_no=report.has_any(Severity.ERROR))
 
@@ -180,7 +180,7 @@ def _list_expectations(capture: Capture) -> Sequence[Expectation]:
     try:
         return loaded.require().expectations
     except InvalidInputError as error:
-        first = error.diagnostics[0]
+        first = error.findings[0]
         place = f"{first.span.file}:{first.span.line}: " if first.span is not None else ""
         raise VstreamError(
             f"the capture's scenario cannot be understood: {place}{first.message}",

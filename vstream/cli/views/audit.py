@@ -21,7 +21,7 @@ from vstream.audit.request import AuditProgress
 from vstream.cli.views import console
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.progress import progress_bar
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.formatting import format_count
 from vstream.junit import Result, TestCase, to_xml
 

@@ -18,7 +18,7 @@ from vstream.audit.codes import CHAPTER
 from vstream.audit.report import Delay, MessageFinding, Report
 from vstream.cli.views import charts
 from vstream.cli.views.audit import describe_evidence, describe_recovery, format_delay, format_share, summarize
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.render.environment import make_jinja_environment
 
 TEMPLATE = "audit.html.j2"

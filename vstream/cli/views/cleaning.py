@@ -11,7 +11,7 @@ import re
 
 from rich.text import Text
 
-from vstream.diagnostics import mask_secrets
+from vstream.findings import mask_secrets
 
 _CI_COMMAND = re.compile(r"(?<!\S):(?=:)|#(?=#\[|#vso\[)")
 _MARKDOWN = {"|": "\\|", "<": "&lt;", ">": "&gt;", "@": "&#64;", "[": "\\[", "!": "\\!"}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from vstream.cli.views import findings
-from vstream.diagnostics import Severity
+from vstream.cli.views import finding_text
+from vstream.findings import Severity
 from vstream.formatting import format_count, format_duration
 from vstream.health.doctor.examine import Diagnosis, Health
 
@@ -24,7 +24,7 @@ def render_diagnosis(diagnosis: Diagnosis) -> Iterator[Text]:
     for finding in diagnosis.findings:
         shown[finding.code] += 1
         if shown[finding.code] <= _MAX_FINDINGS:
-            yield from findings.render_finding(finding)
+            yield from finding_text.render_finding(finding)
         elif shown[finding.code] == _MAX_FINDINGS + 1:
             more = number[finding.code] - _MAX_FINDINGS
             yield Text(f"  and {more:,} more {finding.code}: `--format json` lists all", style="dim")

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 from vstream import __version__
 from vstream.cli.views.cleaning import clean
-from vstream.cli.views.findings import place
+from vstream.cli.views.finding_text import place
 from vstream.cli.views.json_output import dump_json
 from vstream.codes import Page
-from vstream.diagnostics import Edit, Finding, Related, Severity, Span
+from vstream.findings import Edit, Finding, Related, Severity, Span
 from vstream.junit import Result, TestCase, to_xml
 from vstream.lint.baseline import fingerprints
 from vstream.lint.selection import AS_NAMED, Anchor

@@ -12,7 +12,7 @@ import typer
 
 from vstream.cli.lazy_group import load_late
 from vstream.cli.views.cleaning import escape_surrogate
-from vstream.diagnostics import mask_secrets
+from vstream.findings import mask_secrets
 
 _UNPRINTABLE = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"

@@ -10,8 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vstream.cli.views.findings import STYLES, as_dicts
-from vstream.diagnostics import Finding, Severity
+from vstream.cli.views.finding_text import STYLES, as_dicts
+from vstream.findings import Finding, Severity
 from vstream.lab.links.control import Traffic
 from vstream.lab.links.state import Links, LinkState
 from vstream.lab.status import LabStatus, ProxyStatus, ServerStatus

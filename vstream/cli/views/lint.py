@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from vstream.cli.lazy_group import load_late
-from vstream.cli.views import findings
+from vstream.cli.views import finding_text
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import format_json
 from vstream.formatting import format_count
@@ -77,24 +77,24 @@ def report_lines(
         case LintFormat.JSON:
             yield format_json("findings", {"findings": _as_dicts(report, top, manual)})
         case LintFormat.SARIF:
-            yield _load_formats().to_sarif(report.diagnostics, manual.pages, anchor=top, docs_url=manual.url)
+            yield _load_formats().to_sarif(report.findings, manual.pages, anchor=top, docs_url=manual.url)
         case LintFormat.JUNIT:
-            yield _load_formats().to_junit(report.diagnostics, report.files, datetime.now(UTC))
+            yield _load_formats().to_junit(report.findings, report.files, datetime.now(UTC))
         case LintFormat.GITLAB:
-            yield _load_formats().to_gitlab(report.diagnostics, top)
+            yield _load_formats().to_gitlab(report.findings, top)
         case LintFormat.GITHUB:
-            yield from _load_formats().to_github(report.diagnostics, manual.pages, manual.url)
+            yield from _load_formats().to_github(report.findings, manual.pages, manual.url)
         case LintFormat.FULL:
-            yield from findings.render_full(report.diagnostics, report.texts)
+            yield from finding_text.render_full(report.findings, report.texts)
         case LintFormat.CONCISE:
-            yield from findings.render_concise(report.diagnostics)
+            yield from finding_text.render_concise(report.findings)
 
 
 def _as_dicts(report: LintReport, anchor: Anchor, manual: Manual) -> list[dict[str, Any]]:
     url = manual.url
-    pages = manual.pages if url and report.diagnostics else {}
-    entries = findings.as_dicts(report.diagnostics)
-    for entry, fingerprint in zip(entries, fingerprints(report.diagnostics, anchor), strict=True):
+    pages = manual.pages if url and report.findings else {}
+    entries = finding_text.as_dicts(report.findings)
+    for entry, fingerprint in zip(entries, fingerprints(report.findings, anchor), strict=True):
         entry["fingerprint"] = fingerprint
         entry["url"] = _load_formats().page_url(pages.get(entry["code"]), url)
     return entries
@@ -103,8 +103,8 @@ def _as_dicts(report: LintReport, anchor: Anchor, manual: Manual) -> list[dict[s
 def statistics_lines(report: LintReport, output: LintFormat) -> Iterator[str]:
     """How often each rule was broken, most often first; `[*]` where `--fix` can correct all or some of it."""
     pages = Manual().pages
-    counts = Counter(finding.code for finding in report.diagnostics)
-    fixable = {finding.code for finding in report.diagnostics if finding.fix}
+    counts = Counter(finding.code for finding in report.findings)
+    fixable = {finding.code for finding in report.findings if finding.fix}
     rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     if output is LintFormat.JSON:
         entries = [
@@ -120,12 +120,12 @@ def statistics_lines(report: LintReport, output: LintFormat) -> Iterator[str]:
 
 def summary_lines(report: LintReport, *, is_fixing: bool) -> Iterator[str]:
     """How much was found, and what can be corrected."""
-    counts = Counter(finding.severity.value for finding in report.diagnostics)
+    counts = Counter(finding.severity.value for finding in report.findings)
     numbers = [format_count(counts[name], name) for name in _COUNTED_SEVERITIES if counts[name]]
     # None where nothing could be read.
     files = f" in {format_count(len(report.files), 'file')}" if report.files else ""
     yield f"{', '.join(numbers) or 'nothing found'}{files}"
-    fixable = sum(bool(finding.fix) for finding in report.diagnostics)
+    fixable = sum(bool(finding.fix) for finding in report.findings)
     if fixable and is_fixing:
         yield f"{fixable:,} of them not corrected: `--fix` changes neither standard input nor included files"
     elif fixable:
@@ -136,7 +136,7 @@ def closing_lines(result: CheckResult, *, is_fixing: bool) -> Iterator[str]:
     """What is said below the findings."""
     yield from _list_stale(result.stale)
     yield from summary_lines(result.report, is_fixing=is_fixing)
-    hidden = len(result.before_baseline.diagnostics) - len(result.report.diagnostics)
+    hidden = len(result.before_baseline.findings) - len(result.report.findings)
     if hidden:
         yield f"{hidden:,} more {'is' if hidden == 1 else 'are'} in the baseline"
 

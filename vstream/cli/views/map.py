@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.cli.views.cleaning import clean
-from vstream.cli.views.findings import place
-from vstream.diagnostics import Span
+from vstream.cli.views.finding_text import place
+from vstream.findings import Span
 from vstream.formatting import format_count
 from vstream.lint.simulate import AccountRow, Refusal, Simulation
 from vstream.subjects.account_flow import AccountArrival, AccountLink, ImportKind

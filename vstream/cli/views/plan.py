@@ -11,7 +11,7 @@ from typing import assert_never
 from rich.text import Text
 
 from vstream.cli.views.cleaning import clean, markdown_code, markdown_text
-from vstream.diagnostics import mask_value
+from vstream.findings import mask_value
 from vstream.formatting import format_count
 from vstream.plan.plan import (
     RULE,

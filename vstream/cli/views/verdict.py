@@ -15,7 +15,7 @@ from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict.units import format_nanoseconds, format_share
 from vstream.capture.verdict.verdict import Availability, CaseStatus, Example, FaultVerdict, StreamVerdict, Verdict
 from vstream.cli.views.cleaning import clean
-from vstream.cli.views.findings import place, render_finding
+from vstream.cli.views.finding_text import place, render_finding
 
 MARKS = {CaseStatus.PASS: ("✓", "green"), CaseStatus.FAIL: ("✗", "bold red"), CaseStatus.UNKNOWN: ("?", "bold yellow")}
 _MAX_EXAMPLES = 3

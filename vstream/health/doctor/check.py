@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from vstream.codes import Page
-from vstream.diagnostics import Finding, Severity
+from vstream.findings import Finding, Severity
 from vstream.health.loaded_mappings import LoadedMappings
 from vstream.health.snapshot import Snapshot
 from vstream.health.status import Status

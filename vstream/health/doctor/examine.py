@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from vstream.codes import Chapter
-from vstream.diagnostics import Finding, Severity
+from vstream.findings import Finding, Severity
 from vstream.health.assess import assess
 from vstream.health.doctor import configs, servers, sourcing, streams
 from vstream.health.doctor.check import DoctorFinding, Drift, Patient, list_checks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.formatting import format_size, summarize_names
 from vstream.health.doctor.check import Drift, Patient, Symptom, check
 from vstream.health.snapshot import ServerSnapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.formatting import summarize_names
 from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
 from vstream.health.snapshot import Snapshot, StreamSnapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
 from vstream.lint.workspace import (
     AccountConf,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.lint.reading.accounts import read_server_flow
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, split_url, table
 from vstream.lint.workspace import ConfValue, LeafRemote, Permission, ServerConf, UserConf, Workspace

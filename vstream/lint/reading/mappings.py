@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.lint.reading.nodes import is_text, name_go_type, scalar, value_of
 from vstream.lint.workspace import ConfValue, MappingDestination, MappingEntry, MappingFault, MappingForm, MappingsBlock
 from vstream.subjects.mapping import Destination, Mapping

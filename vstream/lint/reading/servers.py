@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.lint.detect import split_words
 from vstream.lint.reading.mappings import BlockCache, read_conf_block
 from vstream.lint.reading.nodes import entry, list_values, option, scalar, table

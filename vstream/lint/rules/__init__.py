@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Finding
+from vstream.findings import Finding
 from vstream.lint.registry import Rule, run_rules
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.lint import detect
 from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
 from vstream.lint.registry import Violation, make_refusal

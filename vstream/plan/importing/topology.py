@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from vstream.diagnostics import Finding
 from vstream.errors import RefusedError, UnknownNameError
+from vstream.findings import Finding
 from vstream.lint.check_topology import check_topology
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
@@ -40,7 +40,7 @@ class ImportedTopology:
     """The consistency model of each virtual stream."""
     regions: tuple[str, ...]
     undescribed: tuple[UndescribedItem, ...]
-    diagnostics: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     """The findings of `vstream validate`."""
     plan: Plan | None
     """The result of `vstream plan --adopt all`; None if the topology is not valid."""
@@ -56,7 +56,7 @@ class ImportedTopology:
             "streams": dict(self.streams),
             "adopts": self.adopts,
             "leftovers": [item.as_dict() for item in self.undescribed],
-            "problems": [_describe_problem(finding) for finding in self.diagnostics],
+            "problems": [_describe_problem(finding) for finding in self.findings],
         }
 
 
@@ -77,7 +77,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     data, unsaid = topology_document(topology_name, system, seen)
     checked = check_topology(format_yaml(data, (), {}, ()).encode(), file)
     undescribed = [*seen.undescribed, *unsaid, *_list_missing_answers(system, seen)]
-    topology = None if any(finding.is_error for finding in checked.diagnostics) else checked.topology
+    topology = None if any(finding.is_error for finding in checked.findings) else checked.topology
     plan = None
     if topology is not None:
         desired = render_bundle(topology)
@@ -101,7 +101,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
         streams={recognised.name: recognised.consistency.value for recognised in seen.virtual},
         regions=tuple(seen.places.regions),
         undescribed=tuple(undescribed),
-        diagnostics=check_topology(written.encode(), file).diagnostics,
+        findings=check_topology(written.encode(), file).findings,
         plan=plan,
         adopts=None in owners,
     )

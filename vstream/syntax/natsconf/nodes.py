@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from vstream.diagnostics import Finding, Span
+from vstream.findings import Finding, Span
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 ConfNode: TypeAlias = "ConfMap | ConfArray | ConfScalar"
@@ -27,7 +27,7 @@ class ScalarKind(Enum):
     BOOLEAN = "boolean"
     DATETIME = "datetime"
     UNRESOLVED = "unresolved"
-    """A variable that could not be resolved: a diagnostic says so, and the value is the text `$NAME`."""
+    """A variable that could not be resolved: a finding says so, and the value is the text `$NAME`."""
 
 
 class ConfScalar(NamedTuple):
@@ -123,11 +123,11 @@ class ConfDocument:
     """
     A file as far as it could be read.
 
-    With a VS010 error among the diagnostics, *root* holds what was written before it.
+    With a VS010 error among the findings, *root* holds what was written before it.
     """
 
     root: ConfMap
-    diagnostics: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     comments: tuple[Comment, ...]
     references: tuple[Reference, ...]
 

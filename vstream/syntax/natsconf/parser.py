@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.findings import Finding, Severity, Span
 from vstream.syntax.natsconf import values
 from vstream.syntax.natsconf.lexer import MAX_DEPTH, Lexer
 from vstream.syntax.natsconf.nodes import (
@@ -56,7 +56,7 @@ def parse(
     session = _Session(include=include, env={} if env is None else env)
     output = _Output()
     root = _TextReader(text, _Source(file, files=(file,)), session, output).read()
-    return ConfDocument(root.node, tuple(output.diagnostics), tuple(output.comments), tuple(output.references))
+    return ConfDocument(root.node, tuple(output.findings), tuple(output.comments), tuple(output.references))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Session:
 
 @dataclass(slots=True)
 class _Output:
-    diagnostics: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     comments: list[Comment] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
 
@@ -297,7 +297,7 @@ class _TextReader:
         # The server reads the value as that of a key, and so its first line is ours shifted by the key.
         output = _Output()
         root = _TextReader(f"{_ENVIRONMENT_KEY}={text}", source, self._session, output).read()
-        fault = next((diagnostic for diagnostic in output.diagnostics if diagnostic.is_error), None)
+        fault = next((finding for finding in output.findings if finding.is_error), None)
         if fault is not None:
             return f"the value of `{name}` in the environment cannot be read: {fault.message}"
         variable = root.frame.find(_ENVIRONMENT_KEY)
@@ -338,4 +338,4 @@ class _TextReader:
         self, code: str, message: str, hint: str, start: int, end: int, *, severity: Severity = Severity.ERROR
     ) -> None:
         span = self._span(start, max(start + 1, end))
-        self._output.diagnostics.append(Finding(code=code, severity=severity, message=message, where=span, hint=hint))
+        self._output.findings.append(Finding(code=code, severity=severity, message=message, where=span, hint=hint))

@@ -39,7 +39,7 @@ QUOTE_IT: Final = "put the value in double quotes if it is text"
 ISO_DATE: Final = "write a date in full, as in `2026-01-31T09:30:00Z`, or put the value in double quotes if it is text"
 
 
-class SyntaxFault(Exception):  # noqa: N818 - not an error of this program: the lexer turns it into a diagnostic
+class SyntaxFault(Exception):  # noqa: N818 - not an error of this program: the lexer turns it into a finding
     """The server's parser would stop here."""
 
     def __init__(self, message: str, hint: str, start: int, end: int) -> None:

@@ -17,7 +17,7 @@ import re
 
 from yaml.reader import Reader
 
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.findings import Finding, Severity, Span
 from vstream.syntax.document import Document, Path, SourceMap
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, compose
 from vstream.syntax.yaml.convert import convert
@@ -49,7 +49,7 @@ def decode(content: bytes, file: str) -> str | Finding:
 
 
 def _make_problem(file: str, before: str, message: str, hint: str) -> Finding:
-    """A diagnostic at the character that follows *before*."""
+    """A finding at the character that follows *before*."""
     lines = re.split(r"\r\n|[\n\r\x85\u2028\u2029]", before)
     span = Span.point(file, len(lines), len(lines[-1]) + 1)
     return Finding(code="VS004", severity=Severity.ERROR, message=message, where=span, hint=hint)
@@ -66,11 +66,11 @@ def parse(content: bytes, file: str) -> Document:
     """
     text = decode(content, file)
     if isinstance(text, Finding):
-        return Document(data=None, source=SourceMap(file, {}, {}), text="", diagnostics=(text,))
+        return Document(data=None, source=SourceMap(file, {}, {}), text="", findings=(text,))
     root, problems = compose(text, file)
     if root is None:
-        return Document(data=None, source=SourceMap(file, {}, {}), text=text, diagnostics=tuple(problems))
+        return Document(data=None, source=SourceMap(file, {}, {}), text=text, findings=tuple(problems))
     converted = convert(root)
-    findings = sorted((*problems, *converted.diagnostics), key=Finding.sort_key)
+    findings = sorted((*problems, *converted.findings), key=Finding.sort_key)
     source = SourceMap(file, converted.values, converted.keys)
-    return Document(data=converted.data, source=source, text=text, diagnostics=tuple(findings))
+    return Document(data=converted.data, source=source, text=text, findings=tuple(findings))

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import yaml
 
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.findings import Finding, Severity, Span
 from vstream.formatting import quote_value
 
 MAX_NODES = 250_000
@@ -62,23 +62,23 @@ def compose(text: str, file: str) -> tuple[Node | None, list[Finding]]:
             composer.take(event)
     except yaml.MarkedYAMLError as error:
         composer.report_syntax(error)
-        return None, composer.diagnostics
+        return None, composer.findings
     except _StopError:
-        return None, composer.diagnostics
+        return None, composer.findings
     if composer.root is None:
         composer.report(
             "VS001", "the file is empty", Span.point(file, 1, 1), "`vstream init` writes a commented starter"
         )
-    return composer.root, composer.diagnostics
+    return composer.root, composer.findings
 
 
 class _StopError(Exception):
-    """The rest of the document is not worth reading; a diagnostic says why."""
+    """The rest of the document is not worth reading; a finding says why."""
 
 
 class _Composer:
     def __init__(self, file: str, text: str) -> None:
-        self.diagnostics: list[Finding] = []
+        self.findings: list[Finding] = []
         self.root: Node | None = None
         self._file = file
         # As editors count: after a last line break stands one more, empty line.
@@ -89,7 +89,7 @@ class _Composer:
         self._count = 0
 
     def report(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
-        self.diagnostics.append(Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint))
+        self.findings.append(Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint))
 
     def take(self, event: yaml.Event) -> None:
         match event:

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.findings import Finding, Severity, Span
 from vstream.formatting import quote_value
 from vstream.syntax.document import Json, Path
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, MapNode, Node, Scalar, Sequence
@@ -26,7 +26,7 @@ class Converted:
     """Data and where it was written. After VS003, data is None."""
 
     data: Json = None
-    diagnostics: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     values: dict[Path, Span] = field(default_factory=dict)
     keys: dict[Path, Span] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class _Converter:
 
     def _report(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
         finding = Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint)
-        self.result.diagnostics.append(finding)
+        self.result.findings.append(finding)
 
     def _charge(self, values: int, span: Span) -> None:
         self._count += values

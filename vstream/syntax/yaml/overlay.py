@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.findings import Finding, Severity, Span
 from vstream.syntax.document import Document, Json, Path, SourceMap
 
 
@@ -76,14 +76,14 @@ def lay_over(base: Document, overlay: Document) -> Document:
 
     The text of the result is JSON. Where one of the two cannot be read, data is None.
     """
-    problems = (*base.diagnostics, *overlay.diagnostics)
+    problems = (*base.findings, *overlay.findings)
     if not (base.is_readable and overlay.is_readable):
-        return Document(data=None, source=base.source, text=base.text, diagnostics=problems)
+        return Document(data=None, source=base.source, text=base.text, findings=problems)
     merger = OverlayMerger(base.source, overlay.source)
     data = merger.merge(base.data, overlay.data)
     return Document(
         data=data,
         source=SourceMap(base.source.file, merger.values, merger.keys),
         text=json.dumps(data, ensure_ascii=False, indent=2),
-        diagnostics=(*problems, *merger.findings),
+        findings=(*problems, *merger.findings),
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from vstream.diagnostics import Edit, Related, Severity
+from vstream.findings import Edit, Related, Severity
 from vstream.formatting import quote_names, summarize_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.formatting import quote_names
 from vstream.lint import late
 from vstream.lint.registry import Violation, rule

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from vstream.diagnostics import Related, Severity
+from vstream.findings import Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import MAX_FINDINGS, find_errors, view_block, with_server_wording
 from vstream.lint.workspace import MappingEntry, MappingForm, MappingsBlock, Workspace

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from vstream.diagnostics import Span
+from vstream.findings import Span
 from vstream.lint.registry import Violation
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.api import Request

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TypeAlias
 
-from vstream.diagnostics import Related, Severity, Span
+from vstream.findings import Related, Severity, Span
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import index_sources, pattern
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, may_share_a_system

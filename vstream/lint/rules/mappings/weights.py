@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 
-from vstream.diagnostics import Edit, Related, Severity, Span
+from vstream.findings import Edit, Related, Severity, Span
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import (
     MAX_FINDINGS,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
-from vstream.diagnostics import Related, Severity, Span
+from vstream.findings import Related, Severity, Span
 from vstream.lint.reading.leafnodes import list_leaf_passwords
 from vstream.lint.reading.nodes import entry, option, split_url, table
 from vstream.lint.registry import Violation, rule

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from vstream.diagnostics import Related, Severity, Span
+from vstream.findings import Related, Severity, Span
 from vstream.formatting import quote_names
 from vstream.lint.reading.leafnodes import LOGINS, hubs_of, list_leaf_users, read_leaf_links, system_of
 from vstream.lint.reading.nodes import entry, maps_in, option, split_url, table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Hashable, Iterable, Iterator
 
-from vstream.diagnostics import Related, Severity, Span
+from vstream.findings import Related, Severity, Span
 from vstream.formatting import quote_names
 from vstream.lint.registry import Violation, make_refusal, rule
 from vstream.lint.rules import server_values

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (

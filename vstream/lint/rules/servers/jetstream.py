@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping
 
-from vstream.diagnostics import Severity, Span
+from vstream.findings import Severity, Span
 from vstream.formatting import format_count, quote_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from vstream.diagnostics import Related, Severity
+from vstream.findings import Related, Severity
 from vstream.formatting import quote_names
 from vstream.lint.reading.accounts import exports_of, imports_of
 from vstream.lint.reading.nodes import entry, list_values, option, split_url, table

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from vstream.diagnostics import Related, Severity, Span
+from vstream.findings import Related, Severity, Span
 from vstream.formatting import quote_names, quote_value
 from vstream.lint.registry import Violation, make_refusal, rule
 from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words

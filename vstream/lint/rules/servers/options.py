@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from vstream.diagnostics import Severity, Span
+from vstream.findings import Severity, Span
 from vstream.formatting import quote_value
 from vstream.lint.detect import nearest_option
 from vstream.lint.registry import Violation, make_refusal, rule

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from vstream.diagnostics import Related, Severity, Span
+from vstream.findings import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, list_values, option, table
 from vstream.lint.registry import Violation, make_refusal, rule, suggest_closest
 from vstream.lint.rules.server_values import (

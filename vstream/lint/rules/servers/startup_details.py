@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from vstream.diagnostics import Related, Severity, Span
+from vstream.findings import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, list_values, option, table
 from vstream.lint.registry import Violation, make_refusal, suggest_closest
 from vstream.lint.rules.server_values import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
-from vstream.diagnostics import Related, Severity
+from vstream.findings import Related, Severity
 from vstream.formatting import quote_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import itemgetter
 
-from vstream.diagnostics import Related, Severity
+from vstream.findings import Related, Severity
 from vstream.lint.registry import Violation, choose_usual, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamFile, Workspace

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TypeAlias
 
-from vstream.diagnostics import Related, Severity
+from vstream.findings import Related, Severity
 from vstream.formatting import quote_names, suggest_name
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator
 from itertools import islice
 
-from vstream.diagnostics import Related, Severity
+from vstream.findings import Related, Severity
 from vstream.formatting import format_count
 from vstream.lint.reading.nodes import entry, list_values
 from vstream.lint.registry import Violation, rule, suggest_closest

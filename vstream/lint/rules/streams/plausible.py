@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import (
     has_flag,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.api_fields import FieldPath
 from vstream.lint.rules.streams.storage import find_misfits

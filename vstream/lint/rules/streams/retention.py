@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from vstream.diagnostics import Edit, Related, Severity
+from vstream.findings import Edit, Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamRole, Workspace

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import combinations, count
 
-from vstream.diagnostics import Edit, Severity, Span
+from vstream.findings import Edit, Severity, Span
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import (
     ANYTHING,

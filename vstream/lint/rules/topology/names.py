@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule, suggest_closest
 from vstream.lint.rules.topology.buckets import buckets_called_like_streams

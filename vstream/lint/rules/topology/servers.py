@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 
-from vstream.diagnostics import Severity
+from vstream.findings import Severity
 from vstream.formatting import format_count, quote_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject, once_per_place

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from vstream.cli.views.cleaning import clean
-from vstream.diagnostics import Finding, Severity, Span, mask_line
+from vstream.findings import Finding, Severity, Span, mask_line
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold blue"}
 _MAX_LINE_LENGTH = 160
