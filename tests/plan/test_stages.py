@@ -335,6 +335,22 @@ async def test_what_a_killed_run_has_moved_is_recorded_by_the_next_whoever_leads
     assert ("gate recorded foo" in servers.calls) is is_recorded
 
 
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_what_has_moved_and_is_recorded_leaves_nothing_to_do(*, has_begun: bool) -> None:
+    """Nothing is sent to what has not begun to move: an update would leave it without a leader."""
+    servers = await servers_with(streams_at("west"))
+    servers.moves = has_begun
+    plan = plan_change(servers, streams_at("east"))
+    (move,) = [change for change in plan.changes if change.config.name == "foo"]
+    gates = tuple(gate for gate in plan.gates if gate.kind is GateKind.RECORDED)
+    alone = replace(plan, changes=(move,), gates=gates, rules=())
+    assert (await execute_plan(alone, servers.administer(None))).is_complete
+    left = make_plan("acme", streams_at("east"), replace(servers.observe(), at=datetime.now(UTC)))
+    assert [gate.kind for gate in left.resumed] == [GateKind.RECORDED] * (not has_begun)
+    assert servers.calls.count("update foo") == 1 + has_begun
+    assert read_held(servers.streams_by_name["foo"].config) == {1: "t1", 7: "t7"}
+
+
 def streams_at(home: str) -> Bundle:
     foo = {"subjects": ["foo.>"], "regions": [home], "consistency": "homed", "home": home}
     return render_streams({"foo": foo}, regions={name: {"servers": 1} for name in ALL})

@@ -49,6 +49,7 @@ from vstream.topology.stream_config import (
     with_recorded_positions,
     with_start_sequences,
     with_unmeasured_ends,
+    without_noted_move,
 )
 from vstream.value_class import value_class
 
@@ -162,7 +163,8 @@ class _BeforeMoves:
 
 
 async def _note_before_moves(plan: Plan, checker: GateChecker) -> _BeforeMoves:
-    scaled_or_moving = [gate.stream for gate in plan.gates if gate.kind is GateKind.SETTLED]
+    settling = (gate.stream for gate in plan.gates if gate.kind is GateKind.SETTLED)
+    scaled_or_moving = tuple(dict.fromkeys([*settling, *plan.moving]))
     leaders = await asyncio.gather(*map(checker.leader, scaled_or_moving))
     held = await asyncio.gather(*map(checker.note_before_move, plan.moving))
     return _BeforeMoves(
@@ -239,18 +241,31 @@ class _PlanRun:
             await self._load_mappings()
         if stage.servers:
             await self._retire(stage.servers)
-        if stage.stage is Stage.COMPARED_REPLICAS:
-            await self._forget_scaling([gate.stream for gate in stage.gates])
+        if stage.stage in {Stage.COMPARED_REPLICAS, Stage.RECORDED_MOVES}:
+            await self._forget_notes(stage)
         await self._make_changes(stage.changes)
 
-    async def _forget_scaling(self, names: Sequence[str]) -> None:
-        """Remove the note of what was scaled up and has been compared: no later run needs to."""
+    async def _forget_notes(self, stage: PlanStage) -> None:
+        """Remove the notes of what was scaled up and has been compared, or has moved and is recorded: no later run needs them."""
+        streams = self.administration.streams
         try:
-            for name in names:
-                current = await _retry(partial(self.administration.streams.read, name))
-                await _retry(partial(self.administration.streams.update, with_noted_scaling(current, None)))
+            for gate in stage.gates:
+                current = await _retry(partial(streams.read, gate.stream))
+                if gate.kind is GateKind.SCALED:
+                    await _retry(partial(streams.update, with_noted_scaling(current, None)))
+                elif await self._is_done_moving(current):
+                    await _retry(partial(streams.update, without_noted_move(current)))
         except VstreamError as failure:
             self.outcome.failure = failure
+
+    async def _is_done_moving(self, config: StreamConfig) -> bool:
+        """Whether a note of a move may go: an update of a stream that has not even begun to move leaves it without a leader."""
+        moved_at = config.metadata_value(MOVED_KEY)
+        if moved_at is None or not moved_at.isdecimal():
+            return False
+        before = self.before.leaders.get(config.name)
+        has_moved = before is not None and await self.administration.checker.leader(config.name) not in {before, None}
+        return has_moved or time.time() > int(moved_at) + MOVE_START_TIMEOUT
 
     async def _resume_streams(self, stage: PlanStage) -> None:
         """Let streams take publishes again, whatever has failed since they were paused: nobody else does it."""

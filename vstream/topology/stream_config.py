@@ -36,7 +36,7 @@ TAKEN_KEY = "vstream.taken."
 AFTER_KEY = "vstream.after."
 """Beside it: the reader's own last sequence before. Whatever it took since is behind that."""
 MOVED_KEY = "vstream.moved"
-"""Metadata of a stream that was told to move: when, in seconds since 1970. Nothing else depends on it."""
+"""Metadata of a stream that was told to move, until its servers are known to have recorded it: when, in seconds since 1970."""
 HELD_KEY = f"{MOVED_KEY}.held"
 """Beside it: some messages that it held then, as `sequence@time`, separated by spaces."""
 SCALED_KEY = "vstream.scaled"
@@ -339,6 +339,11 @@ def with_noted_move(config: StreamConfig, at: int, held: Mapping[int, str]) -> S
     """*config* of a stream that is told to move at *at*, and holds the messages *held*: times by sequence."""
     noted = {HELD_KEY: " ".join(f"{seq}@{stored_at}" for seq, stored_at in held.items())} if held else {}
     return config.with_fields(metadata={**config.metadata, MOVED_KEY: str(at), **noted})
+
+
+def without_noted_move(config: StreamConfig) -> StreamConfig:
+    """*config*, whose move its servers have recorded. What it held stays noted, for copies that are deleted later."""
+    return config.with_fields(metadata={key: value for key, value in config.metadata.items() if key != MOVED_KEY})
 
 
 def with_noted_scaling(config: StreamConfig, at: str | None) -> StreamConfig:
