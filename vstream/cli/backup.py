@@ -24,7 +24,7 @@ Directory = Annotated[Path, typer.Argument(help="The directory of the backup.", 
 
 def take(
     directory: Directory,
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     stream: options.StreamNames = None,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
@@ -37,7 +37,7 @@ def take(
 
     Examples: `vstream backup take /backups/2026-11-26`, `vstream backup take --stream foo foo-backup acme.yaml`
     """
-    source = options.read_topology_file(topology)
+    source = options.read_topology_file(file)
     loaded = source.parse().require()
     names, servers = options.choose_streams(loaded, stream), find_and_trust_servers(loaded, lab)
     streams = [part for part in provide_bundle(loaded, servers, None).streams if part.virtual in names]

@@ -34,8 +34,9 @@ def complete(parameter: str, context: Any, incomplete: str) -> list[str]:
 
 
 def _read_topology(context: Any) -> Topology:
-    files = () if context.params.get("topology") else context.params.get("files")  # of `map`
-    path = Path(context.params.get("topology") or next(iter(files or ()), options.default_file()))
+    stated = context.params
+    files = stated.get("topology"), stated.get("file"), *(stated.get("files") or ()), options.default_file()
+    path = Path(next(filter(None, files)))
     if str(path) == "-":
         raise VstreamError("standard input is the terminal during completion")
     return options.check_topology_file(path).require()

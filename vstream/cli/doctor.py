@@ -23,7 +23,7 @@ from vstream.servers.find_servers import find_and_trust_servers
 
 def command(
     context: typer.Context,
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     timeout: options.Timeout = 10,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
@@ -52,21 +52,21 @@ def command(
     Examples: `vstream doctor`, `vstream doctor acme.yaml --format json`, `vstream doctor acme.yaml --configs /srv/nats`,
     `vstream doctor acme.yaml --bundle acme.tar.gz`
     """
-    document = options.check_topology_file(topology)
-    loaded = document.require()
+    checked = options.check_topology_file(file)
+    topology = checked.require()
     if support is not None:
         refuse_named(context, "has no effect with --bundle", "output", "files")
-        load_late("vstream.cli.doctor_bundle").collect_bundle(loaded, document.text, support, lab, templates, timeout)
+        load_late("vstream.cli.doctor_bundle").collect_bundle(topology, checked.text, support, lab, templates, timeout)
         return
-    servers = find_and_trust_servers(loaded, lab)
-    config_files = server_configs.read_configs(loaded, servers, files)
-    bundle = provide_bundle(loaded, servers, templates)
+    servers = find_and_trust_servers(topology, lab)
+    config_files = server_configs.read_configs(topology, servers, files)
+    bundle = provide_bundle(topology, servers, templates)
     with progress_bar() as progress:
         progress.add_task(f"asking {servers.description}", total=None)
-        diagnosis = run(diagnose(loaded, servers.endpoints, bundle, config_files, timeout=timeout))
+        diagnosis = run(diagnose(topology, servers.endpoints, bundle, config_files, timeout=timeout))
     if output == "json":
         print_json("doctor", diagnosis.as_dict())
     else:
-        console.print_note(servers.describe_with(loaded))
+        console.print_note(servers.describe_with(topology))
         console.print_lines(view.render_diagnosis(diagnosis))
     exit_unless_yes(is_no=diagnosis.health is Health.UNHEALTHY, is_unknown=diagnosis.health is Health.UNKNOWN)

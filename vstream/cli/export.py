@@ -36,7 +36,7 @@ _REFRESH_SECONDS = 1.0
 
 
 def command(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     listen: Annotated[str, typer.Option(help="HOST:PORT to serve on.")] = "127.0.0.1:9477",
     every: Annotated[float, typer.Option(help="Seconds between two checks.", min=0.2, max=3600)] = 10,
     timeout: options.Timeout = 4,
@@ -77,13 +77,13 @@ def command(
         return Exporter(latest, timeout).serve(*parse_address(listen), every)
 
     if once:
-        source = make_source(options.check_topology_file(topology).require())
+        source = make_source(options.check_topology_file(file).require())
         typer.echo(render_metrics(source.topology.name, run(source.read(timeout))), nl=False)
     elif is_refreshing:
-        both = options.FollowedTopology(topology, find_both)
+        both = options.FollowedTopology(file, find_both)
         run(_serve_and_refresh(serve(lambda: both.latest()[0]), lambda: both.latest()[1]))
     else:
-        run(serve(options.FollowedTopology(topology, make_source).latest))
+        run(serve(options.FollowedTopology(file, make_source).latest))
 
 
 async def _serve_and_refresh(serving: Coroutine[Any, Any, None], latest: Callable[[], Refresher]) -> None:

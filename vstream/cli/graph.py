@@ -14,7 +14,7 @@ _MAX_STREAMS = 50
 
 
 def command(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     stream: options.StreamNames = None,
     output: Annotated[
         Literal["mermaid", "svg", "json"], typer.Option("--format", help="How the picture is written.")
@@ -27,15 +27,15 @@ def command(
 
     Examples: `vstream graph`, `vstream graph acme.yaml -s orders --format svg > orders.svg`
     """
-    loaded = options.check_topology_file(topology).require()
-    names = options.choose_streams(loaded, stream)
-    streams = [virtual for virtual in loaded.streams if virtual.name in names]
+    topology = options.check_topology_file(file).require()
+    names = options.choose_streams(topology, stream)
+    streams = [virtual for virtual in topology.streams if virtual.name in names]
     if output == "json":
-        print_json("graph", graph.as_dict(loaded, streams))
+        print_json("graph", graph.as_dict(topology, streams))
         return
     if len(streams) > _MAX_STREAMS:
         raise typer.BadParameter(
             f"a graph of {len(streams)} streams is unreadable: choose at most {_MAX_STREAMS}", param_hint="--stream"
         )
     draw = graph.draw_svg if output == "svg" else graph.draw_mermaid
-    typer.echo(draw(loaded, streams), nl=False)
+    typer.echo(draw(topology, streams), nl=False)

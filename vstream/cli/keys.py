@@ -25,7 +25,7 @@ app = typer.Typer(help="Create, show and rotate the keys of users and of the ope
 
 
 @app.command("create")
-def create(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.LabName = None) -> None:
+def create(file: options.TopologyFile = options.DEFAULT_FILE, lab: options.LabName = None) -> None:
     """
     Create the keys and credentials that the topology's users need. Keys that exist are kept.
 
@@ -35,14 +35,14 @@ def create(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.L
 
     Examples: `vstream keys create`, `VSTREAM_KEYS=/safe/keys vstream keys create acme.yaml`
     """
-    loaded, ring = _load(topology, lab)
+    loaded, ring = _load(file, lab)
     new = ring.ensure_keys(loaded)
     print_note(f"{ring.directory}: {len(new)} new keys" if new else f"{ring.directory}: all keys exist")
 
 
 @app.command("permissions")
 def permissions(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     commands: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,7 +56,7 @@ def permissions(
     Examples: `vstream keys permissions --for status --for doctor`, `vstream keys permissions acme.yaml --for plan`
     """
     chosen = options.choose_names("command", COMMANDS, commands)
-    needed = permissions_for(options.check_topology_file(topology).require(), chosen)
+    needed = permissions_for(options.check_topology_file(file).require(), chosen)
     stdout().print(*view.render_permissions(needed), sep="\n")
 
 
@@ -88,13 +88,13 @@ def show(
 
 
 @app.command("where")
-def where(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.LabName = None) -> None:
+def where(file: options.TopologyFile = options.DEFAULT_FILE, lab: options.LabName = None) -> None:
     """
     Print the directory of the keys, or of the certificates.
 
     Example: `ls $(vstream keys where)`
     """
-    _, ring = _load(topology, lab, without_keys=Security.CERTIFICATES)
+    _, ring = _load(file, lab, without_keys=Security.CERTIFICATES)
     typer.echo(ring.directory)
 
 
@@ -104,7 +104,7 @@ def rotate(
         str,
         typer.Argument(help="The user: app, probe or audit. With `routing: regional`, app-west and the like."),
     ],
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     lab: options.LabName = None,
 ) -> None:
     """
@@ -114,7 +114,7 @@ def rotate(
 
     Examples: `vstream keys rotate app`, `vstream keys rotate audit acme.yaml`
     """
-    loaded, ring = _load(topology, lab)
+    loaded, ring = _load(file, lab)
     users = index_users(loaded)
     if user not in users:
         choices = ", ".join(name for name in users if not is_irrevocable(name))

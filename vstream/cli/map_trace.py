@@ -33,19 +33,19 @@ def print_trace(
     if len(files) > 1:
         raise typer.BadParameter("name one topology", param_hint="FILES")
     workspace = read_workspace(files)
-    loaded = workspace.topology or options.check_topology_file(Path(files[0])).require()
-    names = options.choose_regions(loaded, regions)
-    servers = find_and_trust_servers(loaded, lab)
+    topology = workspace.topology or options.check_topology_file(Path(files[0])).require()
+    names = options.choose_regions(topology, regions)
+    servers = find_and_trust_servers(topology, lab)
     expected = []
     for name in names:
-        account = client_account(loaded, name) if loaded.has_accounts else None
+        account = client_account(topology, name) if topology.has_accounts else None
         simulation = require_client(workspace, name, account).publish(subject)
-        expected.append(expect_publish(loaded, name, subject, simulation))
+        expected.append(expect_publish(topology, name, subject, simulation))
     traces = run(trace_publish(subject, expected, servers.endpoints, timeout=timeout))
     if is_json:
-        print_json("trace", view.as_dict(loaded.name, subject, expected, traces))
+        print_json("trace", view.as_dict(topology.name, subject, expected, traces))
     else:
-        console.print_note(servers.describe_with(loaded))
+        console.print_note(servers.describe_with(topology))
         console.print_lines(view.render(subject, expected, traces))
     answers = {trace.is_expected for trace in traces}
     exit_unless_yes(is_no=False in answers, is_unknown=None in answers)

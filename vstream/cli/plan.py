@@ -24,7 +24,7 @@ CHANGES_PRESENT = 2
 
 
 def command(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     out: Annotated[
         Path | None, typer.Option("--output", "-o", help="Save the plan for `vstream apply PLAN.json`.")
     ] = None,
@@ -60,18 +60,18 @@ def command(
     Examples: `vstream plan`, `vstream plan acme.yaml --output plan.json`, `vstream plan --format markdown`,
     `vstream plan --drift --configs /srv/nats`
     """
-    loaded = options.check_topology_file(topology)
+    checked = options.check_topology_file(file)
     if is_drift:
         chosen = {"--output": out, "--format markdown": output == "markdown", "--adopt": adopt, "--lost": lost}
         options.refuse_options("has no effect with --drift", {**chosen, "--detailed-exitcode": detailed_exitcode})
         check_drift = load_late("vstream.cli.plan_drift").check_drift
-        check_drift(loaded.require(), lab, templates, timeout=timeout, files=files, is_json=output == "json")
+        check_drift(checked.require(), lab, templates, timeout=timeout, files=files, is_json=output == "json")
         return
     options.refuse_options("needs --drift", {"--configs": files})
     adopted, regions = frozenset(adopt or ()), tuple(sorted(lost or ()))
-    planned = run(plan_with_progress(loaded.require(), lab, templates, adopt=adopted, lost=regions, with_files=False))
+    planned = run(plan_with_progress(checked.require(), lab, templates, adopt=adopted, lost=regions, with_files=False))
     if out is not None:
-        _save_plan(out, topology, loaded.text, planned)
+        _save_plan(out, file, checked.text, planned)
     _print_plan(planned, output, is_verbose=verbose)
     exit_unless_yes(is_no=bool(planned.plan.refusals), is_unknown=bool(planned.plan.blocked))
     if detailed_exitcode and not planned.plan.is_empty:

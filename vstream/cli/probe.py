@@ -24,7 +24,7 @@ from vstream.topology.accounts import PROBE_USER
 
 
 def command(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     stream: options.StreamNames = None,
     region: Annotated[
         list[str] | None, typer.Option("--region", "-r", help="Only this region. Can be repeated.")
@@ -75,15 +75,15 @@ def command(
     if is_beacon:
         other_modes = {"--stream": stream, "--region": region, "--forms": forms, "--each-server": each_server}
         options.refuse_options("has no effect with --beacons", {**other_modes, "--format junit": output == "junit"})
-        send_beacons(topology, lab, every=every, is_json=output == "json")
+        send_beacons(file, lab, every=every, is_json=output == "json")
         return
     options.refuse_options("needs --beacons", {"--every": every})
-    loaded = options.check_topology_file(topology).require()
-    streams, regions = options.choose_streams(loaded, stream), options.choose_regions(loaded, region)
-    if not any(set(regions) & set(virtual.regions) for virtual in loaded.streams if virtual.name in streams):
+    topology = options.check_topology_file(file).require()
+    streams, regions = options.choose_streams(topology, stream), options.choose_regions(topology, region)
+    if not any(set(regions) & set(virtual.regions) for virtual in topology.streams if virtual.name in streams):
         raise typer.BadParameter("no chosen stream is in any of these regions", param_hint="--region")
-    servers = find_and_trust_servers(loaded, lab)
-    endpoints = endpoints_as_user(loaded, servers, PROBE_USER)
+    servers = find_and_trust_servers(topology, lab)
+    endpoints = endpoints_as_user(topology, servers, PROBE_USER)
     with progress_bar() as progress:
         task = progress.add_task("probing", total=None)
         chosen = ProbeOptions(
@@ -93,13 +93,13 @@ def command(
             on_progress=lambda step: progress.update(task, completed=step.done, total=step.total),
             all_forms=forms,
         )
-        report = run((probe_each_server if each_server else probe_regions)(loaded, endpoints, chosen))
+        report = run((probe_each_server if each_server else probe_regions)(topology, endpoints, chosen))
     if output == "json":
         print_json("probe", report.as_dict())
     elif output == "junit":
         typer.echo(view.to_junit(report))
     else:
-        console.print_note(servers.describe_with(loaded))
+        console.print_note(servers.describe_with(topology))
         console.print_lines(view.render_report(report, width=console.stdout().width))
     exit_unless_yes(is_no=report.is_fail, is_unknown=not report.is_pass)
 

@@ -24,7 +24,7 @@ from vstream.servers.target_servers import make_target
 
 def command(
     target: Annotated[str, typer.Argument(help="The region, or one server.", metavar="REGION|SERVER")],
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="REGION", help="Who takes the region's publishes. Default: the next region."),
@@ -51,7 +51,7 @@ def command(
 
     Examples: `vstream region drain west`, `vstream region drain west acme.yaml --yes`, `vstream region drain west --undo --yes`, `vstream region drain west-1 --yes`
     """
-    before = load_edit(topology)
+    before = load_edit(file)
     current, is_json = before.topology, output == "json"
     names = [region.name for region in current.regions]
     if target in names:

@@ -14,7 +14,7 @@ from vstream.cli.views.json_output import print_json
 
 def command(
     region: options.RegionName,
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     yes: options.Yes = False,
     gate_timeout: options.GateTimeout = GATE_TIMEOUT,
     ship_with: options.ShipWith = None,
@@ -34,7 +34,7 @@ def command(
 
     Examples: `vstream region failback west`, `vstream region failback west acme.yaml --yes`
     """
-    before = load_edit(topology)
+    before = load_edit(file)
     request = make_request(region, before, lab, templates, yes=yes, ship_with=ship_with, gate_timeout=gate_timeout)
     watch = make_watch(before.topology, is_json=output == "json")
     result = run(fail_back(request, watch))
@@ -43,4 +43,4 @@ def command(
     if isinstance(result, NotStarted):
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
         return
-    report_end_or_exit(result, f"Region {region} is in again. {topology} says so: commit it.")
+    report_end_or_exit(result, f"Region {region} is in again. {file} says so: commit it.")

@@ -20,7 +20,7 @@ from vstream.plan.live.witnesses import DeathVerdict
 
 def command(
     region: options.RegionName,
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     yes: options.Yes = False,
     is_declared: Annotated[
         bool, typer.Option("--declare-dead", help="Confirm that it is dead, if not every server could be asked.")
@@ -47,7 +47,7 @@ def command(
     Examples: `vstream region failover west`, `vstream region failover west acme.yaml --also central --yes`
     """
     regions = tuple(dict.fromkeys((region, *(also or ()))))
-    before = load_edit(topology)
+    before = load_edit(file)
     request = make_request(region, before, lab, templates, yes=yes, ship_with=ship_with, gate_timeout=gate_timeout)
     watch = make_watch(before.topology, is_json=output == "json")
     result = run(fail_over(request, watch, also=regions[1:], is_declared_dead=is_declared))
@@ -62,4 +62,4 @@ def command(
             )
         exit_unless_yes(is_no=is_alive, is_unknown=True)
     else:
-        report_end_or_exit(result, f"Given up: {', '.join(regions)}. {topology} says so: commit it.")
+        report_end_or_exit(result, f"Given up: {', '.join(regions)}. {file} says so: commit it.")

@@ -25,7 +25,7 @@ TargetName = Literal["files", "systemd", "compose", "helm", "nack"]
 
 
 def command(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The directory to write.", file_okay=False, allow_dash=True)
     ] = Path("build"),
@@ -62,26 +62,26 @@ def command(
         options.refuse_options(f"has no effect with `--target {target}`, which has no file of them", {"--only": only})
     if str(output) == "-":
         raise typer.BadParameter("a bundle is many files: name a directory", param_hint="--output")
-    loaded = options.check_topology_file(topology).require()
-    bundle = render_bundle(loaded, templates=templates, signer=provide_signer(loaded, None))
-    artifacts = render_target(target, loaded, bundle, list_template_directories(templates))
+    topology = options.check_topology_file(file).require()
+    bundle = render_bundle(topology, templates=templates, signer=provide_signer(topology, None))
+    artifacts = render_target(target, topology, bundle, list_template_directories(templates))
     if only == "mappings":
-        artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(loaded)))
+        artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(topology)))
     removed_count = write_bundle(artifacts, output)
-    is_for_hosts = target not in {"helm", "nack"} and any(seat.server.host for seat in loaded.all_seats)
+    is_for_hosts = target not in {"helm", "nack"} and any(seat.server.host for seat in topology.all_seats)
     missing = list_missing_files(bundle) if is_for_hosts and only is None else []
     if output_format == "json":
         print_json(
             "render",
             {
-                "topology": loaded.name,
+                "topology": topology.name,
                 "directory": str(output),
                 "files": sorted(artifact.path for artifact in artifacts),
                 "removed": removed_count,
                 "streams": len(bundle.streams),
                 "mapping_rules": len(bundle.mappings),
                 "missing": [*missing],
-                "exposures": list_exposures(loaded),
+                "exposures": list_exposures(topology),
             },
         )
         return
@@ -91,8 +91,8 @@ def command(
         + (f", {format_count(removed_count, 'old file')} removed" if removed_count else "")
     )
     if missing:
-        print_note(f"note: put beside {loaded_path(loaded)} on each host: {', '.join(missing)} (docs/routing.md)")
-    for line in list_exposures(loaded):
+        print_note(f"note: put beside {loaded_path(topology)} on each host: {', '.join(missing)} (docs/routing.md)")
+    for line in list_exposures(topology):
         print_warning(f"note: {line}")
 
 

@@ -23,7 +23,7 @@ from vstream.servers.target_servers import make_target
 
 
 def repair_messages(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Repair. Without it, only show what would be done.")] = False,
     kind: Annotated[list[RepairKind] | None, typer.Option("--kind", help="Only this kind. Can be repeated.")] = None,
     stream: options.StreamNames = None,
@@ -44,20 +44,20 @@ def repair_messages(
     Examples: `vstream repair messages`, `vstream repair messages acme.yaml --yes`, `vstream repair messages --kind refill --kind resume`,
     `vstream repair messages --stream foo --kind replay --yes`, `vstream repair messages --format json`
     """
-    loaded = options.check_topology_file(topology).require()
-    streams = frozenset(options.choose_streams(loaded, stream))
-    kinds = choose_repairs(loaded, kind or [])
-    servers = find_and_trust_servers(loaded, lab)
+    topology = options.check_topology_file(file).require()
+    streams = frozenset(options.choose_streams(topology, stream))
+    kinds = choose_repairs(topology, kind or [])
+    servers = find_and_trust_servers(topology, lab)
     request = RepairRequest(
-        topology=loaded,
-        target=make_target(loaded, servers),
+        topology=topology,
+        target=make_target(topology, servers),
         kinds=kinds,
         streams=streams,
         timeout=timeout,
         is_approved=yes,
     )
     if output != "json":
-        console.print_note(servers.describe_with(loaded))
+        console.print_note(servers.describe_with(topology))
     with progress_bar() as progress:
         result = run(check_and_repair(request, view.RepairView(progress, is_text=output != "json")))
     if output == "json":
@@ -68,7 +68,7 @@ def repair_messages(
 
 
 def repair_sources(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait before the step-downs, and again after them.", min=1)
     ] = 120,
@@ -99,16 +99,16 @@ def repair_sources(
     if is_watching:
         show = view.RefreshPrinter(is_json=output == "json").show
         followed = options.FollowedTopology(
-            topology, lambda newest: Refresher(newest, make_target(newest, find_and_trust_servers(newest, lab)))
+            file, lambda newest: Refresher(newest, make_target(newest, find_and_trust_servers(newest, lab)))
         )
         run(watch_and_refresh(followed.latest, every=every, on_look=show))
         return
-    loaded = options.check_topology_file(topology).require()
-    target = make_target(loaded, find_and_trust_servers(loaded, lab))
+    topology = options.check_topology_file(file).require()
+    target = make_target(topology, find_and_trust_servers(topology, lab))
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
         mode = RefreshMode.MEASURE if wait_only else RefreshMode.ALL
-        result = run(refresh_readers(loaded, target, timeout=timeout, mode=mode))
+        result = run(refresh_readers(topology, target, timeout=timeout, mode=mode))
     if output == "json":
         print_json("resync", view.refresh_as_dict(result))
     else:
@@ -118,7 +118,7 @@ def repair_sources(
 
 
 def repair_meta(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     yes: options.Yes = False,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
@@ -135,22 +135,22 @@ def repair_meta(
 
     Examples: `vstream repair meta`, `vstream repair meta acme.yaml --yes`
     """
-    loaded = options.check_topology_file(topology).require()
-    servers = find_and_trust_servers(loaded, lab)
+    topology = options.check_topology_file(file).require()
+    servers = find_and_trust_servers(topology, lab)
     is_json = output == "json"
 
     def show(groups: Sequence[MetaGroup]) -> None:
         if not is_json:
-            console.print_note(servers.describe_with(loaded))
+            console.print_note(servers.describe_with(topology))
             console.print_lines(view.render_groups(groups))
 
     def show_step(step: str) -> None:
         console.print_note(f"  {step}")
 
-    groups = run(rescue_groups(loaded, servers, is_approved=yes, on_groups=show, on_step=show_step))
+    groups = run(rescue_groups(topology, servers, is_approved=yes, on_groups=show, on_step=show_step))
     chosen = choose_rescuable_groups(groups)
     if is_json:
-        print_json("rescue", view.rescue_as_dict(loaded.name, groups, is_done=yes and bool(chosen)))
+        print_json("rescue", view.rescue_as_dict(topology.name, groups, is_done=yes and bool(chosen)))
     if not chosen and any(group.refusal is None for group in groups):
         console.print_warning("Nothing was changed: a server may be alive.", style="bold yellow")
         raise typer.Exit(UNKNOWN)
@@ -163,5 +163,5 @@ def repair_meta(
     console.print_note(
         "The JetStream API is back. Never start the dead servers again with their old disks.", style="bold green"
     )
-    for note in view.describe_refresh_after_rescue(run(refresh_after_rescue(loaded, servers, chosen))):
+    for note in view.describe_refresh_after_rescue(run(refresh_after_rescue(topology, servers, chosen))):
         console.print_note(note)

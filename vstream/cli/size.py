@@ -32,7 +32,7 @@ _SECONDS_PER_UNIT = {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
 def command(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     rate: Annotated[
         list[str] | None, typer.Option("--rate", help="[STREAM=]NUMBER[/s|min|h|d]: messages in each region.")
     ] = None,
@@ -69,8 +69,8 @@ def command(
     `vstream size acme.yaml --rate 10/s --rate orders=2000/s --size 200B --size orders=4KiB`,
     `vstream size --simulate --isolate west=30s@1m --link all:rtt=80ms,rate=50mbit`
     """
-    loaded = options.check_topology_file(topology).require()
-    names = [stream.name for stream in loaded.streams]
+    topology = options.check_topology_file(file).require()
+    names = [stream.name for stream in topology.streams]
     rates = _parse_by_stream("--rate", rate or [_DEFAULT_RATE], names, _parse_rate)
     sizes = _parse_by_stream("--size", size or [_DEFAULT_SIZE], names, parse_size)
     for option, values in (("--rate", rates), ("--size", sizes)):
@@ -82,12 +82,12 @@ def command(
     assumed += [] if size else [f"{_DEFAULT_SIZE} (--size)"]
     if assumed:
         console.print_note(f"assumed for each stream in each region: {', '.join(assumed)}")
-    outages = _parse_outages(loaded, {"--kill-region": kill or [], "--isolate": isolate or []})
+    outages = _parse_outages(topology, {"--kill-region": kill or [], "--isolate": isolate or []})
     if simulate:
         numbers = _parse_by_stream("--copies", copies or [], names, _parse_copies)
-        links = choose_shape(loaded, [part for text in link or () for part in _expand_link(loaded, text)])
+        links = choose_shape(topology, [part for text in link or () for part in _expand_link(topology, text)])
         seconds = _parse_seconds("--duration", duration)
-        simulation = simulate_outages(loaded, loads, numbers, outages, links, seconds)
+        simulation = simulate_outages(topology, loads, numbers, outages, links, seconds)
         if output == "json":
             print_json("size-simulation", asdict(simulation))
         else:
@@ -97,7 +97,7 @@ def command(
         raise typer.BadParameter(
             "outages, links and copies are simulated only: add --simulate", param_hint="--simulate"
         )
-    sizing = estimate_size(loaded, loads)
+    sizing = estimate_size(topology, loads)
     if output == "json":
         print_json("size", sizing.as_dict())
     else:

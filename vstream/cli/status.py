@@ -28,7 +28,7 @@ from vstream.servers.find_servers import find_and_trust_servers
 
 def command(
     context: typer.Context,
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     timeout: options.Timeout = 4,
     is_repeated: Annotated[
         bool, typer.Option("--watch", "-w", help="Refresh it until `q` or Ctrl-C; in place at a terminal.")
@@ -74,7 +74,7 @@ def command(
     else:
         refuse_named(context, "needs --serve", "listen", "has_browser", "log_format", "is_quiet")
     followed = options.FollowedTopology(
-        topology, lambda newest: make_status_source(newest, find_and_trust_servers(newest, lab), templates)
+        file, lambda newest: make_status_source(newest, find_and_trust_servers(newest, lab), templates)
     )
     if is_served:
         exporter = load_late("vstream.cli.export")

@@ -23,7 +23,7 @@ from vstream.topology.survival import Ability, Failure, SurvivalCell, survival_t
 
 
 def command(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     stream: options.StreamNames = None,
     failure: Annotated[
         list[Failure] | None, typer.Option("--failure", help="Only if this fails. Can be repeated.")
@@ -56,13 +56,13 @@ def command(
     if not rehearse:
         chosen = {"--output": out, "--server-version": server_version, "--rate": rate}
         options.refuse_options("has no effect with a table from the topology alone: add `--rehearse`", chosen)
-    loaded = options.check_topology_file(topology)
-    streams = options.choose_streams(loaded.require(), stream)
-    cells = [cell for cell in survival_table(loaded.require()) if cell.stream in streams]
+    checked = options.check_topology_file(file)
+    streams = options.choose_streams(checked.require(), stream)
+    cells = [cell for cell in survival_table(checked.require()) if cell.stream in streams]
     cells = [cell for cell in cells if cell.failure in (failure or Failure) and cell.ability in (ability or Ability)]
-    result = _rehearse(loaded, cells, out, server_version, rate or 20) if rehearse else None
+    result = _rehearse(checked, cells, out, server_version, rate or 20) if rehearse else None
     if output == "json":
-        print_json("survive", view.as_dict(loaded.require(), cells, result))
+        print_json("survive", view.as_dict(checked.require(), cells, result))
     elif output == "markdown":
         typer.echo(view.render_markdown(cells, result), nl=False)
     else:
@@ -74,12 +74,12 @@ def command(
 
 
 def _rehearse(
-    loaded: CheckedTopology, cells: list[SurvivalCell], out: Path | None, version: str | None, rate: int
+    checked: CheckedTopology, cells: list[SurvivalCell], out: Path | None, version: str | None, rate: int
 ) -> SurvivalRehearsal:
-    topology = loaded.require()
+    topology = checked.require()
     lab = f"survive-{secrets.token_hex(2)}"
     request = runner.RehearsalRequest(
-        topology_text=loaded.text,
+        topology_text=checked.text,
         cells=cells,
         scenarios=compose_survival_scenarios(topology, cells, rate=rate),
         directory=out or Path("captures") / lab,

@@ -27,7 +27,7 @@ _UNLIMITED = {None, 0, -1}
 
 
 def command(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
+    file: options.TopologyFile = options.DEFAULT_FILE,
     templates: options.TemplatesDirectory = None,
     output: Format = None,
 ) -> None:
@@ -38,8 +38,8 @@ def command(
 
     Examples: `vstream validate`, `vstream validate acme.yaml --format json`
     """
-    content = options.read_bytes(topology, limit=MAX_BYTES + 1)
-    name = STDIN if str(topology) == "-" else str(topology)
+    content = options.read_bytes(file, limit=MAX_BYTES + 1)
+    name = STDIN if str(file) == "-" else str(file)
     job = plan_run(LintRequest(files=(name,), uses_topology_of_settings=False))
     declared = Declared(
         server_version=parse_version(job.config.server_version), overlays=options.read_overlays(), templates=templates
@@ -70,8 +70,8 @@ def _print_outline(content: bytes, name: str, bundles: Sequence[Bundle], verdict
             console.print_note(note)
     else:
         # What reads scenarios takes long to import, and a topology does not need it.
-        loaded = load_late("vstream.lint.check_scenario").check_scenario(content, name, read_included)
-        outline = load_late("vstream.cli.views.scenario").describe_scenario(loaded.require())
+        checked = load_late("vstream.lint.check_scenario").check_scenario(content, name, read_included)
+        outline = load_late("vstream.cli.views.scenario").describe_scenario(checked.require())
         console.print_note(f"{name} {verdict}: {outline}")
 
 

@@ -107,8 +107,8 @@ def command(
 def _make_generator(topology: Path | None, lab: Lab) -> Callable[[int], ScenarioData]:
     """What makes a scenario of a seed, in a *lab* like that. Raises InvalidInputError if the topology is wrong."""
     file = topology or resources.scenarios() / "topologies" / f"{DEFAULT_TOPOLOGY}.yaml"
-    loaded = options.check_topology_file(file)
-    chosen, text = loaded.require(), yaml.parse(loaded.text.encode(), str(file)).data
+    checked = options.check_topology_file(file)
+    chosen, text = checked.require(), yaml.parse(checked.text.encode(), str(file)).data
 
     def generate_for(seed: int) -> ScenarioData:
         data = generate(chosen, text, seed, has_links=lab.get("links") != "none")
