@@ -28,15 +28,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
-from vstream.audit import cut_tables
-from vstream.audit.context import AuditContext
-from vstream.audit.local_frames import make_table
-from vstream.audit.normalise import COPIES, track_id
-from vstream.audit.schema import STREAMS
-from vstream.audit.session import open_session
+from vstream.audit.normalise.normalise import COPIES, track_id
 from vstream.audit.source.fold import mix
+from vstream.audit.spark.local_frames import make_table
+from vstream.audit.spark.session import open_session
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.table_store import TableStore
+from vstream.audit.tables import cut_tables
+from vstream.audit.tables.context import AuditContext
+from vstream.audit.tables.schema import STREAMS
+from vstream.audit.tables.table_store import TableStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -25,14 +25,14 @@ from bench_audit import EPOCH, Cost, apart, measure_cost, report
 from bench_goals import record
 from pyspark.sql import functions as F
 
-from vstream.audit.context import AuditContext
-from vstream.audit.local_frames import make_table
-from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.session import open_session, size_settings
 from vstream.audit.source.client import api_request, connect, parse_api_answer
 from vstream.audit.source.values import Access
+from vstream.audit.spark.local_frames import make_table
+from vstream.audit.spark.session import open_session, size_settings
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.table_store import TableStore
+from vstream.audit.tables.context import AuditContext
+from vstream.audit.tables.schema import MESSAGES, STREAMS
+from vstream.audit.tables.table_store import TableStore
 from vstream.errors import VstreamError
 from vstream.lab import binaries, ports
 from vstream.lint.check_topology import check_topology

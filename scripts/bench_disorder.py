@@ -15,7 +15,7 @@ import numpy as np
 from bench_audit import generate, measure_cost, ours, report
 from pyspark.sql import functions as F
 
-from vstream.audit.session import open_session
+from vstream.audit.spark.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

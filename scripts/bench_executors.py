@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from bench_extract import fill, server
 
-from vstream.audit.session import open_session
 from vstream.audit.source import register
 from vstream.audit.source.values import CONSUMER
+from vstream.audit.spark.session import open_session
 from vstream.lab import ports
 
 if TYPE_CHECKING:

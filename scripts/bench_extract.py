@@ -26,11 +26,11 @@ import psutil
 import pyarrow as pa
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from vstream.audit.session import open_session
 from vstream.audit.source import register, stream_cuts
 from vstream.audit.source.client import api_request, connect
 from vstream.audit.source.reading import read_range
 from vstream.audit.source.values import CONSUMER, DIRECT, Access, StreamRef, split_tasks
+from vstream.audit.spark.session import open_session
 from vstream.capture.digest import digest, to_signed_int64
 from vstream.lab import binaries, ports
 

@@ -16,12 +16,12 @@ from bench_audit import EPOCH, REGIONS, measure_cost, report
 from pyspark.sql import functions as F
 
 from vstream.audit.codes import BY_KIND
-from vstream.audit.context import AuditContext
-from vstream.audit.local_frames import make_table
-from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.session import open_session
+from vstream.audit.spark.local_frames import make_table
+from vstream.audit.spark.session import open_session
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.table_store import TableStore
+from vstream.audit.tables.context import AuditContext
+from vstream.audit.tables.schema import MESSAGES, STREAMS
+from vstream.audit.tables.table_store import TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

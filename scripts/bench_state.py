@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 import bench_goals
 from bench_extract import fill, measure_work, server, texts
 
-from vstream.audit.audit_tables import read_live_messages
-from vstream.audit.closing import StateMessages, judge_and_close
-from vstream.audit.context import AuditContext
-from vstream.audit.extract import stream_row
-from vstream.audit.local_frames import make_table
-from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.session import open_session
+from vstream.audit.extract.from_servers import stream_row
 from vstream.audit.source import register, stream_cuts
 from vstream.audit.source.client import api_request, connect
 from vstream.audit.source.values import StreamRef
+from vstream.audit.spark.local_frames import make_table
+from vstream.audit.spark.session import open_session
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.state import AuditState
-from vstream.audit.table_store import TableStore
+from vstream.audit.state.closing import StateMessages, judge_and_close
+from vstream.audit.state.state import AuditState
+from vstream.audit.tables.audit_tables import read_live_messages
+from vstream.audit.tables.context import AuditContext
+from vstream.audit.tables.schema import MESSAGES, STREAMS
+from vstream.audit.tables.table_store import TableStore
 
 if TYPE_CHECKING:
     from bench_extract import Server

@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 from tests.support.command import vstream
 from tests.support.labs import processes_in
 from tests.support.night import with_night
-from vstream.audit import audit_tables
-from vstream.audit.context import AuditContext
-from vstream.audit.extract import plan_extraction
+from vstream.audit.extract.from_servers import plan_extraction
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.table_store import TableStore
+from vstream.audit.tables import audit_tables
+from vstream.audit.tables.context import AuditContext
+from vstream.audit.tables.table_store import TableStore
 from vstream.findings import Severity
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology

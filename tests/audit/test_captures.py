@@ -17,22 +17,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
-from vstream.audit import keys
-from vstream.audit.audit_tables import read_tables, to_spark, write_tables
-from vstream.audit.classify import DIFFERENCES
-from vstream.audit.client_journal import JOURNAL, make_journal_table
-from vstream.audit.context import AuditContext, read_context, save_context
-from vstream.audit.extract import ExtractedTables
-from vstream.audit.from_capture import extract_capture
-from vstream.audit.local_frames import make_table
-from vstream.audit.normalise import COPIES
+from vstream.audit.extract.from_capture import extract_capture
+from vstream.audit.extract.from_servers import ExtractedTables
+from vstream.audit.judge import keys
+from vstream.audit.judge.client_journal import JOURNAL, make_journal_table
+from vstream.audit.normalise.normalise import COPIES
+from vstream.audit.reconcile.classify import DIFFERENCES
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import AuditStage
-from vstream.audit.schema import STREAMS
-from vstream.audit.session import without_codegen
-from vstream.audit.spark_errors import convert_spark_errors
+from vstream.audit.spark.local_frames import make_table
+from vstream.audit.spark.session import without_codegen
+from vstream.audit.spark.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.table_store import RESULTS, TableStore, publish_results, try_publishing
+from vstream.audit.tables.audit_tables import read_tables, to_spark, write_tables
+from vstream.audit.tables.context import AuditContext, read_context, save_context
+from vstream.audit.tables.schema import STREAMS
+from vstream.audit.tables.table_store import RESULTS, TableStore, publish_results, try_publishing
 from vstream.capture.records import OperationOutcome
 from vstream.errors import VstreamError
 from vstream.findings import Severity

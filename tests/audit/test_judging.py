@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from tests.support import audit_reference as reference
 from tests.support.audit_histories import NOW, SECOND, History, Maker
 from tests.support.night import repetitions
-from vstream.audit import delays
 from vstream.audit.codes import BY_KIND
-from vstream.audit.context import AuditContext
-from vstream.audit.local_frames import make_table
+from vstream.audit.judge import delays
 from vstream.audit.report import AuditVerdict, Report
-from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.session import without_codegen
+from vstream.audit.spark.local_frames import make_table
+from vstream.audit.spark.session import without_codegen
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.table_store import TableStore
+from vstream.audit.tables.context import AuditContext
+from vstream.audit.tables.schema import MESSAGES, STREAMS
+from vstream.audit.tables.table_store import TableStore
 from vstream.findings import Severity
 
 if TYPE_CHECKING:

@@ -20,19 +20,21 @@ from pyspark.sql import functions as F
 from tests.support.captures import Shape, clean
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
-from vstream.audit import audit_tables, extract, follow
-from vstream.audit.context import AuditContext
-from vstream.audit.cut_tables import build_cut_tables
+from vstream.audit import follow
+from vstream.audit.extract import from_servers
+from vstream.audit.extract.from_capture import extract_capture
 from vstream.audit.follow import Follower
-from vstream.audit.from_capture import extract_capture
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import uri_of
-from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import stream_cuts
 from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
-from vstream.audit.spark_errors import convert_spark_errors
+from vstream.audit.spark.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.table_store import TableStore
+from vstream.audit.tables import audit_tables
+from vstream.audit.tables.context import AuditContext
+from vstream.audit.tables.cut_tables import build_cut_tables
+from vstream.audit.tables.schema import MESSAGES, STREAMS
+from vstream.audit.tables.table_store import TableStore
 from vstream.errors import NotReachableError, VstreamError
 from vstream.findings import Severity
 from vstream.topology.bundle import RenderedStream
@@ -95,7 +97,7 @@ def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
 
 def audit_server(spark: SparkSession, server: JetStreamServer, scratch: Path, **how: Any) -> Report:
     frames_ = audit_tables.extract_tables(
-        spark, extract.plan_extraction(streams(), endpoints(server), scratch, **how), scratch
+        spark, from_servers.plan_extraction(streams(), endpoints(server), scratch, **how), scratch
     )
     context = AuditContext(
         subject="test", models={"foo": "virtual"}, is_sampled="sample" in how, is_narrow="since_ns" in how
@@ -202,7 +204,7 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
     quiet = server.api("STREAM.MSG.GET.three-r-east", {"last_by_subj": "three.quiet-west"})["message"]["seq"]
     server.api("STREAM.MSG.DELETE.three-r-east", {"seq": quiet})
     at_servers = dict.fromkeys(REGIONS, Endpoint(urls=(server.url,)))
-    extraction = extract.plan_extraction(physical, at_servers, tmp_path)
+    extraction = from_servers.plan_extraction(physical, at_servers, tmp_path)
     for virtual in LIMITS:
         for name in (f"{virtual}-w-{region}" for region in REGIONS):
             fill(server, name, _rounds(name, MESSAGES_EACH))
@@ -212,9 +214,9 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
     uri = uri_of(f"{tmp_path}/tables")
     tables = audit_tables.extract_tables(spark, extraction, tmp_path, uri)
     messages = sorted(tables.messages.collect())
-    cached = extract.read_plan(extraction, audit_tables.ExecutorMemory(spark=spark, scratch=tmp_path))
+    cached = from_servers.read_plan(extraction, audit_tables.ExecutorMemory(spark=spark, scratch=tmp_path))
     for same_messages in (
-        audit_tables.to_spark(spark, extract.extract(extraction)).messages,
+        audit_tables.to_spark(spark, from_servers.extract(extraction)).messages,
         audit_tables.extract_tables(spark, extraction, tmp_path).messages,
         audit_tables.add_arrivals(cached.messages, cached.arrivals),
     ):
@@ -303,7 +305,7 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
     for path in ("consumer", "direct"):
         for hours, messages in ((1, 0), (-1, 6 * MESSAGES_EACH)):
             since_ns = time.time_ns() + hours * 3600 * 10**9
-            extraction = extract.plan_extraction(
+            extraction = from_servers.plan_extraction(
                 streams(), endpoints(filled_server), tmp_path, since_ns=since_ns, path=path
             )
             scratch = tmp_path / "für tasks"
@@ -312,9 +314,9 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
             assert rows == sorted(audit_tables.ExecutorMemory(spark=spark, scratch=scratch).read(extraction).collect())
     # The clock here is wrong, and those of servers are not.
     for wrong in (2, -2):
-        set_clock(monkeypatch, extract, wrong)
+        set_clock(monkeypatch, from_servers, wrong)
         since_ns = time.time_ns() + (wrong - 1) * 3600 * 10**9
-        extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
+        extraction = from_servers.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
         assert audit_tables.extract_tables(spark, extraction, tmp_path).messages.count() == 6 * MESSAGES_EACH
 
 
@@ -330,7 +332,7 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
     # Readers are read from further before the moment on, for their clocks may be behind those of write streams.
     monkeypatch.setattr(stream_cuts, "MAX_SKEW_NS", 40 * 60 * 10**9)
     in_an_hour_ns = time.time_ns() + 60 * 60 * 10**9
-    extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=in_an_hour_ns)
+    extraction = from_servers.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=in_an_hour_ns)
     assert audit_tables.extract_tables(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
     monkeypatch.setattr(stream_cuts, "MAX_SKEW_NS", 0)
     report = audit_server(spark, filled_server, tmp_path, since_ns=since_ns)
@@ -352,7 +354,7 @@ def follower(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Follower:
-    for module in (follow, extract):
+    for module in (follow, from_servers):
         set_clock(monkeypatch, module, request.param)
     context = AuditContext(subject="test", models={"foo": "virtual"})
     return Follower(
@@ -439,7 +441,7 @@ def test_following_does_not_call_lost_what_newer_messages_replaced(
             _wait_until(server, virtual, "r", "last_seq", number)
 
     def take_cuts(*args: Any) -> list[StreamCut]:
-        cuts = extract.take_complete_cuts(*args)
+        cuts = from_servers.take_complete_cuts(*args)
         publish()
         return cuts
 
@@ -481,7 +483,7 @@ def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: 
 
     def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
         stream_ref = StreamRef(stream=name, region=name, virtual="log", role=role)
-        return extract.stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
+        return from_servers.stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
 
     rows = [
         stream("w", "write", 9),
@@ -510,7 +512,7 @@ def test_who_has_stored_all_that_came_has_left_nothing_out(
 
     def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
         stream_ref = StreamRef(stream=name, region=name, virtual="log", role=role)
-        return extract.stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
+        return from_servers.stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
 
     # Servers 2.15 do not say of what they dropped last that they came past it.
     sources = (SourceCursor(origin="west", last_seq=position and 5), SourceCursor(origin="east", last_seq=position))
@@ -561,7 +563,9 @@ def test_what_an_origin_replaced_before_a_reader_came_is_not_expired(spark: Spar
         ref = StreamRef(stream=name, region=name, virtual="log", role="read" if sources else "write")
         span: Any = {"first_seq": first, "last_seq": last, "messages": last - first + 1}
         limits = {"max_msgs_per_subject": 1}
-        return extract.stream_row(StreamCut(stream_ref=ref, cut_at_ns=10**9, **span, limits=limits, sources=sources))
+        return from_servers.stream_row(
+            StreamCut(stream_ref=ref, cut_at_ns=10**9, **span, limits=limits, sources=sources)
+        )
 
     def message(stream: str, seq: int, subject: str, origin: int | None = None) -> tuple[Any, ...]:
         source = None if origin is None else f"w {origin} w.> log.>"
@@ -670,7 +674,9 @@ def make_capped(server: JetStreamServer, most: int, planned: int) -> list[Render
 def judge_capped(
     spark: SparkSession, server: JetStreamServer, physical: list[RenderedStream], scratch: Path
 ) -> tuple[AuditVerdict, dict[tuple[str, str | None], int]]:
-    live = audit_tables.extract_tables(spark, extract.plan_extraction(physical, endpoints(server), scratch), scratch)
+    live = audit_tables.extract_tables(
+        spark, from_servers.plan_extraction(physical, endpoints(server), scratch), scratch
+    )
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models={"foo": "virtual"}))
     report = pipeline.run(live.messages, live.streams)
     counts = Counter[tuple[str, str | None]]()

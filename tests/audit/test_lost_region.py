@@ -20,12 +20,12 @@ from pyspark.sql import SparkSession
 from tests.cli.test_audit import WANTED
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
-from vstream.audit.audit_tables import extract_tables
-from vstream.audit.extract import extract, plan_extraction
+from vstream.audit.extract.from_servers import extract, plan_extraction
 from vstream.audit.report import AuditVerdict
 from vstream.audit.request import AuditProgress, AuditRequest, NamedTarget, SparkAddress
 from vstream.audit.run import NOT_BEGUN, AuditSession, TopologyExtractor, choose_extractor, extract_and_judge
-from vstream.audit.state import UnusableStateError
+from vstream.audit.state.state import UnusableStateError
+from vstream.audit.tables.audit_tables import extract_tables
 from vstream.cli import options
 from vstream.cli.audit import find_target
 from vstream.cli.views import audit as view

@@ -21,15 +21,15 @@ from pyspark.sql import SparkSession
 from tests.support.labs import processes_in
 from tests.support.night import repetitions
 from tests.support.scenario_runs import NS, run_scenario, scenario
-from vstream.audit.audit_tables import to_spark
-from vstream.audit.client_journal import JOURNAL, make_journal_table
-from vstream.audit.context import AuditContext
-from vstream.audit.from_capture import extract_capture
-from vstream.audit.local_frames import make_table
+from vstream.audit.extract.from_capture import extract_capture
+from vstream.audit.judge.client_journal import JOURNAL, make_journal_table
 from vstream.audit.report import AuditVerdict
-from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.spark.local_frames import make_table
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.table_store import TableStore
+from vstream.audit.tables.audit_tables import to_spark
+from vstream.audit.tables.context import AuditContext
+from vstream.audit.tables.schema import MESSAGES, STREAMS
+from vstream.audit.tables.table_store import TableStore
 from vstream.capture.store import Capture
 from vstream.findings import Severity
 from vstream.scenario.model import Converge, Wait

@@ -28,7 +28,7 @@ from vstream.audit.report import (
     SequenceRange,
     StreamState,
 )
-from vstream.audit.spark_errors import find_cause_line
+from vstream.audit.spark.spark_errors import find_cause_line
 from vstream.cli.views import audit as view
 from vstream.cli.views.audit import RoundPrinter
 from vstream.cli.views.audit_page import render_page

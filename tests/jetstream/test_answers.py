@@ -23,7 +23,7 @@ from vstream.jetstream.connection import Reply
 from vstream.jetstream.source_header import origin_of, parse_provenance
 
 READ_FILES = {
-    "audit/audit_tables.py",
+    "audit/tables/audit_tables.py",
     "audit/source/fold.py",
     "audit/source/login.py",
     "audit/source/values.py",

@@ -10,8 +10,8 @@ from nats.js import JetStreamContext
 
 from tests.support.command import Ran, vstream
 from tests.support.labs import fetch_all
-from vstream.audit.extract import extract, plan_extraction
-from vstream.audit.schema import STREAMS
+from vstream.audit.extract.from_servers import extract, plan_extraction
+from vstream.audit.tables.schema import STREAMS
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle

@@ -18,8 +18,8 @@ import psutil
 import pyspark
 
 from tests.support.ports import free_port
-from vstream.audit import java
-from vstream.audit.session import SMALL_SETTINGS
+from vstream.audit.spark import java
+from vstream.audit.spark.session import SMALL_SETTINGS
 from vstream.lab.ports import is_free
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vstream.audit.session import SMALL_SETTINGS, open_session, without_codegen
 from vstream.audit.source import register
+from vstream.audit.spark.session import SMALL_SETTINGS, open_session, without_codegen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

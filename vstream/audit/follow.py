@@ -19,21 +19,28 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from vstream.audit import server_access
-from vstream.audit.audit_tables import SparkFiles, add_arrivals
-from vstream.audit.closed import OLDEST_FIRST
-from vstream.audit.context import AuditContext
-from vstream.audit.cut_tables import REPLACING, TTL, is_origin
-from vstream.audit.extract import Extraction, ExtractPlan, ThisProcess, read_plan, take_complete_cuts, to_server_clock
-from vstream.audit.local_frames import make_table
+from vstream.audit.extract import server_access
+from vstream.audit.extract.from_servers import (
+    Extraction,
+    ExtractPlan,
+    ThisProcess,
+    read_plan,
+    take_complete_cuts,
+    to_server_clock,
+)
 from vstream.audit.report import Report
 from vstream.audit.request import LOCAL_SCHEME, MAX_STREAMS_WITH_FIGURES
-from vstream.audit.schema import MESSAGES, STREAMS, make_schema
 from vstream.audit.source.stream_cuts import ask_for_period
 from vstream.audit.source.values import Access, StreamCut, StreamRef
-from vstream.audit.spark_errors import convert_spark_errors
+from vstream.audit.spark.local_frames import make_table
+from vstream.audit.spark.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.table_store import TableStore
+from vstream.audit.state.closed import OLDEST_FIRST
+from vstream.audit.tables.audit_tables import SparkFiles, add_arrivals
+from vstream.audit.tables.context import AuditContext
+from vstream.audit.tables.cut_tables import REPLACING, TTL, is_origin
+from vstream.audit.tables.schema import MESSAGES, STREAMS, make_schema
+from vstream.audit.tables.table_store import TableStore
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint
 from vstream.value_class import value_class

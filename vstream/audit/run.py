@@ -21,16 +21,17 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from vstream.audit import audit_tables
-from vstream.audit.client_journal import JOURNAL, make_journal_table
-from vstream.audit.closing import StateMessages, judge_and_close
-from vstream.audit.context import AuditContext, read_context, save_context
-from vstream.audit.daemon_threads import DaemonExecutor
-from vstream.audit.extract import MAX_BEFORE_SPARK, ExtractedTables, ExtractPlan, extract, plan_extraction, read_plan
+from vstream.audit.extract.from_capture import extract_capture
+from vstream.audit.extract.from_servers import (
+    MAX_BEFORE_SPARK,
+    ExtractedTables,
+    ExtractPlan,
+    extract,
+    plan_extraction,
+    read_plan,
+)
 from vstream.audit.follow import WINDOW_NS, Follower
-from vstream.audit.from_capture import extract_capture
-from vstream.audit.local_frames import from_arrow, make_table, select_virtuals
-from vstream.audit.progress import watch_progress
+from vstream.audit.judge.client_journal import JOURNAL, make_journal_table
 from vstream.audit.report import Report
 from vstream.audit.request import (
     LOCAL_SCHEME,
@@ -44,13 +45,19 @@ from vstream.audit.request import (
     require_streams,
     uri_of,
 )
-from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.scratch import scratch_directory
-from vstream.audit.session import cluster_exposure, is_local, open_session, size_settings
-from vstream.audit.spark_errors import convert_spark_errors, is_read_error
+from vstream.audit.spark.daemon_threads import DaemonExecutor
+from vstream.audit.spark.local_frames import from_arrow, make_table, select_virtuals
+from vstream.audit.spark.progress import watch_progress
+from vstream.audit.spark.session import cluster_exposure, is_local, open_session, size_settings
+from vstream.audit.spark.spark_errors import convert_spark_errors, is_read_error
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.state import AuditState, UnusableStateError
-from vstream.audit.table_store import TableStore, publish_results, try_publishing
+from vstream.audit.state.closing import StateMessages, judge_and_close
+from vstream.audit.state.state import AuditState, UnusableStateError
+from vstream.audit.tables import audit_tables
+from vstream.audit.tables.context import AuditContext, read_context, save_context
+from vstream.audit.tables.schema import MESSAGES, STREAMS
+from vstream.audit.tables.table_store import TableStore, publish_results, try_publishing
 from vstream.capture.records import FaultOutcome
 from vstream.capture.store import Capture
 from vstream.errors import NotReachableError, VstreamError

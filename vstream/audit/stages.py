@@ -18,28 +18,19 @@ from typing import NamedTuple, TypeVar
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from vstream.audit import (
-    classify,
-    client_journal,
-    delays,
-    differing_messages,
-    judge,
-    keys,
-    normalise,
-    one_pass,
-    order,
-    reconcile,
-)
-from vstream.audit.closed import NOTHING_CLOSED, ClosedPart
-from vstream.audit.context import AuditContext
-from vstream.audit.cut_tables import CutTables, build_cut_tables
-from vstream.audit.daemon_threads import DaemonExecutor
-from vstream.audit.local_frames import collect_arrow, make_local, make_table, plain_rows, select_virtuals
+from vstream.audit.judge import client_journal, delays, judge, keys
+from vstream.audit.normalise import normalise
+from vstream.audit.reconcile import classify, differing_messages, one_pass, order, reconcile
 from vstream.audit.report import Report
 from vstream.audit.request import MAX_STREAMS_WITH_FIGURES, AuditStage
-from vstream.audit.schema import make_schema
-from vstream.audit.session import without_codegen
-from vstream.audit.table_store import TableStore
+from vstream.audit.spark.daemon_threads import DaemonExecutor
+from vstream.audit.spark.local_frames import collect_arrow, make_local, make_table, plain_rows, select_virtuals
+from vstream.audit.spark.session import without_codegen
+from vstream.audit.state.closed import NOTHING_CLOSED, ClosedPart
+from vstream.audit.tables.context import AuditContext
+from vstream.audit.tables.cut_tables import CutTables, build_cut_tables
+from vstream.audit.tables.schema import make_schema
+from vstream.audit.tables.table_store import TableStore
 from vstream.topology.model import Consistency
 from vstream.value_class import value_class
 

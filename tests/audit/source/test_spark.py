@@ -58,8 +58,8 @@ ALONE = """
 import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from vstream.audit import java
-from vstream.audit.session import SMALL_SETTINGS
+from vstream.audit.spark import java
+from vstream.audit.spark.session import SMALL_SETTINGS
 from vstream.audit.source import register
 java.set_java_home(Path(sys.argv[1]))
 conf = SMALL_SETTINGS | {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from vstream.audit.extract import identity_of, stream_row
-from vstream.audit.schema import STREAMS
+from vstream.audit.extract.from_servers import identity_of, stream_row
 from vstream.audit.source.stream_cuts import _cut_stream
 from vstream.audit.source.values import StreamRef
+from vstream.audit.tables.schema import STREAMS
 from vstream.errors import MalformedAnswerError
 from vstream.jetstream.answers import convert_malformed_errors
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vstream.audit.schema import make_schema
+from vstream.audit.tables.schema import make_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

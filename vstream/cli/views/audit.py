@@ -26,7 +26,7 @@ from vstream.formatting import format_count
 from vstream.junit import Result, TestCase, to_xml
 
 if TYPE_CHECKING:
-    from vstream.audit.progress import SparkProgress
+    from vstream.audit.spark.progress import SparkProgress
 
 MARKS = {
     AuditVerdict.PASS: ("✓", "green"),

@@ -1,0 +1,102 @@
+"""
+The tables of a scenario's capture, equal to those read from servers at the end of the run.
+
+They are read on this machine, in Arrow format: a capture has a few hundred thousand messages, and errors name the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice, takewhile
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from vstream.audit.extract.from_servers import ExtractedTables, stream_row
+from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
+from vstream.audit.tables.cut_tables import CAPTURE
+from vstream.audit.tables.schema import MESSAGES
+from vstream.capture.digest import to_signed_int64
+from vstream.capture.records import CapturedStream, Manifest, Sample, StoredRecord
+from vstream.capture.store import Capture
+
+_BATCH_ROWS = 65_536
+
+
+def extract_capture(capture: Capture, given_up: Event | None = None) -> ExtractedTables:
+    """
+    Read the tables of *capture*. Stops early once *given_up* is set.
+
+    A capture does not contain the servers' state, so `first_seq` and `num_deleted` are
+    computed from the messages; a higher `last_seq` may come from samples of the running
+    scenario. Raises VstreamError if it is not a capture, or if a line is invalid.
+    """
+    manifest = capture.manifest()
+    samples = list(capture.samples())
+    schema = to_arrow_schema(MESSAGES)
+    batches: list[pa.RecordBatch] = []
+    rows = []
+    for stream in manifest.streams:
+        requested = StreamRef(stream=stream.name, region=stream.region, virtual=stream.virtual, role=stream.role)
+        read = _batches(capture.read_stored(stream.name), requested, schema) if stream.error is None else iter(())
+        result = list(takewhile(lambda _: given_up is None or not given_up.is_set(), read))
+        batches += result
+        rows.append(stream_row(_make_cut(requested, stream, result, manifest, samples)))
+    return ExtractedTables(messages=pa.Table.from_batches(batches, schema), streams=rows)
+
+
+def _make_cut(
+    ref: StreamRef, stream: CapturedStream, batches: list[pa.RecordBatch], manifest: Manifest, samples: list[Sample]
+) -> StreamCut:
+    count = sum(batch.num_rows for batch in batches)
+    first = batches[0]["seq"][0].as_py() if batches else 0
+    last = batches[-1]["seq"][-1].as_py() if batches else 0
+    seen = max([last, *(sample.last_seq.get(stream.name, 0) for sample in samples)])
+    versions = [server.version for server in manifest.servers if server.region == stream.region]
+    error = stream.error
+    if error is None and stream.messages is not None and stream.messages != count:
+        error = f"the capture has {count} of its {stream.messages} messages"
+    return StreamCut(
+        stream_ref=ref,
+        cut_at_ns=manifest.wall + (samples[-1].at if samples else 0),
+        first_seq=first or seen + 1,
+        last_seq=seen,
+        messages=count,
+        num_deleted=seen - first + 1 - count if count else 0,
+        server_version=versions[0] if versions else None,
+        path=CAPTURE,
+        limits=dict(stream.limits),
+        sources=_find_cursors(stream, samples),
+        mirror=stream.mirror,
+        error=error,
+    )
+
+
+def _find_cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[SourceCursor, ...]:
+    """The cursors of *stream* in the last sample that contains it."""
+    existing: Mapping[str, int] = next(
+        (sample.sourced[stream.name] for sample in reversed(samples) if stream.name in sample.sourced), {}
+    )
+    return tuple(SourceCursor(origin=origin, last_seq=seq) for origin, seq in sorted(existing.items()))
+
+
+def _batches(messages: Iterator[StoredRecord], stream: StreamRef, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    while part := list(islice(messages, _BATCH_ROWS)):
+        columns: dict[str, Any] = {
+            "virtual": [stream.virtual] * len(part),
+            "stream": [stream.stream] * len(part),
+            "region": [stream.region] * len(part),
+            "role": [stream.role] * len(part),
+            "seq": [item.seq for item in part],
+            "time_ns": [item.time for item in part],
+            "subject": [item.subject for item in part],
+            "msg_id": [item.msg_id for item in part],
+            "source": [item.source for item in part],
+            "ttl": [item.ttl for item in part],
+            "rollup": [None] * len(part),
+            "size": [item.size for item in part],
+            "digest": [to_signed_int64(item.digest) for item in part],
+        }
+        yield pa.RecordBatch.from_pydict(columns, schema=schema)

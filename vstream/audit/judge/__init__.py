@@ -1,0 +1,1 @@
+"""Stage 4: what the differences mean, as a report."""

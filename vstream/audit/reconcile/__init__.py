@@ -1,0 +1,1 @@
+"""Stage 3: where regions differ, message by message."""

@@ -1,0 +1,80 @@
+"""
+Stage 3: find messages that a reader has in a different order than their origin.
+
+Normally, a reader's messages of an origin form a few long ascending segments, one for each
+file (`one_pass`). The driver merges them. Spark sorts rows without segments, and
+readers that are out of order everywhere.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from vstream.audit.reconcile.reconcile import ORIGIN
+from vstream.audit.source.fold import GIVEN_UP_LAST_SEQ
+from vstream.audit.tables.schema import make_schema
+
+BACKSTEPS: Final = make_schema("""
+    virtual string not null, origin string, former string, stream string not null, region string not null,
+    seq bigint not null, least bigint not null, last_seq bigint not null, greatest bigint not null,
+    before bigint not null
+""")
+"""
+Columns of BACKSTEPS: segments of a reader that begin after a later message of their origin, or after the same one.
+
+Sequences of the origin increase within a segment, from *least* at *seq* to *greatest* at
+*last_seq*; *before* is the greatest sequence in front of it. Rows of the segment that are not
+above *before* are out of order.
+"""
+
+_PLACE: Final = (*ORIGIN, "stream", "region")
+
+
+def find_disordered_segments(segments: Iterable[tuple[int, ...]]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
+    """
+    The out-of-order segments with their track and *before*; *segments* are rows of (track, columns of `FOLDED`).
+
+    Also returns the tracks that are too much out of order to tell.
+    """
+    by_track: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+    for track, *segment in segments:
+        by_track[track].append(tuple(segment))
+    result, unsorted = [], set()
+    for track, group in by_track.items():
+        group.sort()
+        ends = [(last_seq, greatest) for _, _, last_seq, greatest in group]
+        if any(last_seq == GIVEN_UP_LAST_SEQ for _, _, last_seq, _ in group) or any(
+            end > item[:2] for end, item in zip(ends, group[1:], strict=False)
+        ):
+            unsorted.add(track)
+            continue
+        before = group[0][1] - 1
+        for entry in group:
+            if entry[1] <= before:
+                result.append((track, (*entry, before)))
+            before = max(before, entry[3])
+    return result, unsorted
+
+
+def find_backsteps(copies: DataFrame, tracks: DataFrame) -> DataFrame:
+    """
+    BACKSTEPS of `copies`, each of a single row; empty if every reader has every message once and in order.
+
+    Only the *tracks* (`reconcile.TRACKS`) of readers are checked.
+    """
+    readers = tracks.where("not is_origin and origin is not null")
+    along = Window.partitionBy("track").orderBy("seq", "least").rowsBetween(Window.unboundedPreceding, -1)
+    return (
+        copies.join(F.broadcast(readers.select("track")), "track", how="left_semi")
+        .select("track", "seq", F.col("origin_seq").alias("least"))
+        .withColumn("before", F.max("least").over(along))
+        .where(F.col("least") <= F.col("before"))
+        .withColumns({"last_seq": F.col("seq"), "greatest": F.col("least")})
+        .join(F.broadcast(readers.select("track", *_PLACE)), "track")
+        .select(*BACKSTEPS.names)
+    )

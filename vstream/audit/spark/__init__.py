@@ -1,0 +1,1 @@
+"""Spark itself: its Java, sessions, workers, errors, and small tables of the driver."""

@@ -1,0 +1,1 @@
+"""What repeated audits of a topology keep (`--state`), and what they need not judge again."""
