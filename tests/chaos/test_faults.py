@@ -42,7 +42,7 @@ FIELD_SAMPLES: dict[str, Any] = {
     "int": 5,
     "str": "west",
     "tuple[str, ...]": ("west-1", "east-1"),
-    "Mapping[Pair, LinkState]": {("west", "east"): LinkState(delay=0.07, cut=Cut.DROP)},
+    "Mapping[Direction, LinkState]": {("west", "east"): LinkState(delay=0.07, cut=Cut.DROP)},
 }
 """By type of a field of a LabFault: a value that is no default."""
 NOT_JOURNALLED = {("restart", "is_lame_duck"): "only the start depends on it"}

@@ -22,7 +22,7 @@ from tests.support.chaos_lab import (
 )
 from tests.support.command import require_success, vstream
 from vstream.lab.links import control
-from vstream.lab.links.state import Pair
+from vstream.lab.links.state import Direction
 from vstream.lab.status import is_running
 
 pytestmark = pytest.mark.lab
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.lab
 EVERYBODY = {(region, peer) for region in REGIONS for peer in REGIONS}
 
 
-def between(*sides: tuple[str, ...]) -> set[Pair]:
+def between(*sides: tuple[str, ...]) -> set[Direction]:
     return {(region, peer) for side in sides for far in sides if far != side for region in side for peer in far}
 
 
@@ -46,7 +46,7 @@ def file(small_lab: Path) -> Iterator[Path]:
     assert control.read_links(LAB).overlays == {}
 
 
-async def hears(expected: Collection[Pair]) -> None:
+async def hears(expected: Collection[Direction]) -> None:
     """Who hears whom, by clients that `vstream chaos` knows nothing of."""
     async with connectivity.ears(LAB) as ears:
         await ears.require(expected, within=60)

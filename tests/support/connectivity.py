@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from vstream.lab import ports
-from vstream.lab.links.state import Pair
+from vstream.lab.links.state import Direction
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_addresses, list_endpoints
@@ -28,9 +28,9 @@ class Ears:
     def __init__(self, clients: dict[str, Client]) -> None:
         self._clients = clients
         self._round = 0
-        self._heard: defaultdict[int, set[Pair]] = defaultdict(set)
+        self._heard: defaultdict[int, set[Direction]] = defaultdict(set)
 
-    def everybody(self) -> set[Pair]:
+    def everybody(self) -> set[Direction]:
         return {(client, reader) for client in self._clients for reader in self._clients}
 
     async def listen(self) -> None:
@@ -48,7 +48,7 @@ class Ears:
             await client.flush()
 
     async def require(
-        self, expected: Collection[Pair], within: float = 60.0, *, perhaps: Collection[Pair] = ()
+        self, expected: Collection[Direction], within: float = 60.0, *, perhaps: Collection[Direction] = ()
     ) -> None:
         """
         Return once what is published in one region is heard in another exactly as *expected*, twice in a row.

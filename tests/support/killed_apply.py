@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from tests.support.labs import ignore_progress
 from tests.support.night import repetitions
 from vstream.apply import execute as module
+from vstream.apply.interfaces import LEFT_TO_OTHERS, Administration
 from vstream.apply.mappings import LabMappings
-from vstream.apply.port import LEFT_TO_OTHERS, Administration
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.lab import binaries, lab
 from vstream.lab.remove_servers import LabServerAdmin

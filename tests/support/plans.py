@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from vstream.apply.execute import execute_plan
-from vstream.apply.port import LEFT_TO_OTHERS, Administration, LeftToOthers, ServerAdmin
+from vstream.apply.interfaces import LEFT_TO_OTHERS, Administration, LeftToOthers, ServerAdmin
 from vstream.errors import NotReachableError, ServerError
 from vstream.lint.check_topology import check_topology
 from vstream.plan.canonical import to_canonical_stream

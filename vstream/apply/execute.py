@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from vstream.apply.port import LEFT_TO_OTHERS, Administration, GateChecker, ReaderAdmin, StreamAdmin
+from vstream.apply.interfaces import LEFT_TO_OTHERS, Administration, GateChecker, ReaderAdmin, StreamAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.error_codes import ELECTION_TIMEOUT

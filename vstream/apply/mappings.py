@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from vstream.apply.port import LeftToOthers, MappingAdmin
+from vstream.apply.interfaces import LeftToOthers, MappingAdmin
 from vstream.apply.push_accounts import make_account_admin, with_system_login
 from vstream.apply.shipping import ShippingOptions, make_shipped_mappings
 from vstream.errors import LabError

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from vstream.apply.execute import GATE_TIMEOUT, WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
+from vstream.apply.interfaces import LEFT_TO_OTHERS, Administration
 from vstream.apply.mappings import choose_mapping_admin
-from vstream.apply.port import LEFT_TO_OTHERS, Administration
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError, VstreamError
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vstream.apply.port import MappingAdmin
+from vstream.apply.interfaces import MappingAdmin
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.answers import convert_malformed_errors, decode_object, require_text

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from vstream.apply.port import LEFT_TO_OTHERS, LeftToOthers, MappingAdmin
+from vstream.apply.interfaces import LEFT_TO_OTHERS, LeftToOthers, MappingAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import convert_malformed_errors, decode_object, require_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 
+from vstream.lab.links.state import Direction
 from vstream.topology.model import Region, Role, Topology
 from vstream.value_class import value_class
-
-Pair = tuple[str, str]
-"""A link in one direction: the region that sends, the region that receives."""
 
 
 class Quorum(Enum):
@@ -89,8 +87,8 @@ def assess_impact(
     *,
     missing_servers: Collection[str],
     taken_servers: Collection[str],
-    missing_links: Collection[Pair] = (),
-    taken_links: Collection[Pair] = (),
+    missing_links: Collection[Direction] = (),
+    taken_links: Collection[Direction] = (),
     permanent_losses: Sequence[str] = (),
 ) -> Impact:
     """
@@ -145,7 +143,7 @@ def _assess_group(names: Collection[str], present: Mapping[str, str], parts: Seq
     return GroupEffect(peers=len(names), left=max(sum(present.get(name) in side for name in names) for side in parts))
 
 
-def find_connected_sides(regions: Sequence[str], cut: Collection[Pair]) -> tuple[tuple[str, ...], ...]:
+def find_connected_sides(regions: Sequence[str], cut: Collection[Direction]) -> tuple[tuple[str, ...], ...]:
     """*regions* in groups that reach each other, perhaps through other regions. A one-way link does not count."""
     sides: list[tuple[str, ...]] = []
     left = list(regions)

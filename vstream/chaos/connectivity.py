@@ -17,7 +17,7 @@ from functools import partial
 from vstream.errors import LabError, NotConnectedError, NotReachableError
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
-from vstream.lab.links.state import LinkState, Pair
+from vstream.lab.links.state import Direction, LinkState
 from vstream.lab.server_records import OwnServers
 from vstream.servers.target_servers import TargetServers
 
@@ -59,10 +59,10 @@ class ConnectivityProbe:
         self._patience = patience
         self._subject = f"_vs_heard.{secrets.token_hex(8)}"
         self._round = 0
-        self._arrived: dict[tuple[int, Pair], float] = {}
+        self._arrived: dict[tuple[int, Direction], float] = {}
 
     @property
-    def pairs(self) -> frozenset[Pair]:
+    def pairs(self) -> frozenset[Direction]:
         """All ordered pairs of these regions."""
         return frozenset(
             (sender, receiver) for sender in self._clients for receiver in self._clients if sender != receiver
@@ -77,7 +77,7 @@ class ConnectivityProbe:
         origin, number = subject.split(".")[-2:]
         self._arrived.setdefault((int(number), (origin, region)), time.monotonic())
 
-    async def send_round(self, awaited: Collection[Pair]) -> Mapping[Pair, float]:
+    async def send_round(self, awaited: Collection[Direction]) -> Mapping[Direction, float]:
         """
         Send one message from each region; returns the seconds it took, by the regions it reached.
 
@@ -96,7 +96,7 @@ class ConnectivityProbe:
             await asyncio.sleep(_POLL_SECONDS)
         return {pair: self._arrived[number, pair] - began for pair in self.pairs if (number, pair) in self._arrived}
 
-    async def send_bulk(self, pair: Pair, size: int, *, within: float) -> float | None:
+    async def send_bulk(self, pair: Direction, size: int, *, within: float) -> float | None:
         """Seconds that *size* bytes take from the first region to the second; None if longer than *within*."""
         self._round += 1
         # In pieces, each by itself: the kernel lets 64 KiB pass a limit at once if they come as one.
@@ -115,7 +115,7 @@ class ConnectivityProbe:
             await asyncio.sleep(_POLL_SECONDS)
         return self._arrived[first + count - 1, pair] - began
 
-    async def find_silent(self, awaited: Collection[Pair], *, within: float) -> Collection[Pair]:
+    async def find_silent(self, awaited: Collection[Direction], *, within: float) -> Collection[Direction]:
         """Send until all of *awaited* arrive in one round; returns those still missing after *within* seconds."""
         deadline = time.monotonic() + within
         while missing := set(awaited) - set(await self.send_round(awaited)):
@@ -123,16 +123,18 @@ class ConnectivityProbe:
                 break
         return missing
 
-    async def measure_latencies(self, pairs: Collection[Pair], rounds: int = _ROUNDS) -> Mapping[Pair, Sequence[float]]:
+    async def measure_latencies(
+        self, pairs: Collection[Direction], rounds: int = _ROUNDS
+    ) -> Mapping[Direction, Sequence[float]]:
         """The seconds that each of a few messages took over each of *pairs*. Lost messages are left out."""
         times = [await self.send_round(pairs) for _ in range(rounds)]
         return {pair: tuple(seconds[pair] for seconds in times if pair in seconds) for pair in pairs}
 
     async def verify_shaping(
         self,
-        requested: Mapping[Pair, LinkState],
-        effective: Mapping[Pair, LinkState],
-        before: Mapping[Pair, Sequence[float]],
+        requested: Mapping[Direction, LinkState],
+        effective: Mapping[Direction, LinkState],
+        before: Mapping[Direction, Sequence[float]],
     ) -> str:
         """
         Evidence that the links are as *requested*.
@@ -158,7 +160,7 @@ class ConnectivityProbe:
         losses = {pair: state.loss for pair, state in requested.items() if state.loss}
         return "; ".join([*evidence, *await self._require_loss(losses, after)])
 
-    async def _require_rate(self, pair: Pair, rate: int, link: str) -> str:
+    async def _require_rate(self, pair: Direction, rate: int, link: str) -> str:
         size = min(_MOST_BULK, max(_LEAST_BULK, int(rate / 8 * _BULK_SECONDS)))
         least = size * 8 / rate
         took = await self.send_bulk(pair, size, within=10 * least + 10)
@@ -168,9 +170,11 @@ class ConnectivityProbe:
             )
         return f"{size} bytes take {'very long' if took is None else _format_milliseconds(took)} {link}"
 
-    async def _require_loss(self, losses: Mapping[Pair, float], after: Mapping[Pair, Sequence[float]]) -> Sequence[str]:
+    async def _require_loss(
+        self, losses: Mapping[Direction, float], after: Mapping[Direction, Sequence[float]]
+    ) -> Sequence[str]:
         """Send single messages, one after the other, until some come late over each link that loses packets."""
-        late: dict[Pair, int] = {}
+        late: dict[Direction, int] = {}
         sent, deadline = 0, time.monotonic() + _LOSS_TIMEOUT
         while losses.keys() - late.keys() and time.monotonic() < deadline:
             times = await self.send_round(losses)
@@ -200,7 +204,7 @@ def _require_jitter(after: Sequence[float], jitter: float, link: str) -> float:
     return spread
 
 
-def _describe_loss(pair: Pair, loss: float, sent: int, first_late: int | None) -> str:
+def _describe_loss(pair: Direction, loss: float, sent: int, first_late: int | None) -> str:
     link = f"over {pair[0]} → {pair[1]}"
     if first_late is not None:
         return f"message {first_late} came late {link}"
@@ -213,7 +217,7 @@ def _format_milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:.1f} ms"
 
 
-def format_pairs(pairs: Iterable[Pair]) -> str:
+def format_pairs(pairs: Iterable[Direction]) -> str:
     """Links as people write them: `west → east`, and `west ↔ east` for both directions."""
     links = sorted(set(pairs))
     both = {pair for pair in links if pair[::-1] in links}

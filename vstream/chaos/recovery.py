@@ -11,7 +11,7 @@ from vstream.chaos.connectivity import format_pairs, probe_connectivity
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import readiness
-from vstream.lab.links.state import Pair
+from vstream.lab.links.state import Direction
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
 from vstream.lab.server import SpawnedServers
 from vstream.servers.leaders import POLL_SECONDS
@@ -60,7 +60,10 @@ async def wait_until_healthy(
 
 
 async def _wait_until_connected(
-    target: TargetServers, cuts: Collection[Pair], deadline: float, on_progress: Callable[[ReadinessProgress], None]
+    target: TargetServers,
+    cuts: Collection[Direction],
+    deadline: float,
+    on_progress: Callable[[ReadinessProgress], None],
 ) -> None:
     async with probe_connectivity(target, patience=_MESSAGE_TIMEOUT) as probe:
         pairs = probe.pairs - set(cuts)

@@ -7,7 +7,7 @@ from itertools import product
 
 from vstream.errors import LabError, RefusedError, UnknownNameError
 from vstream.formatting import quote_names
-from vstream.lab.links.state import Pair
+from vstream.lab.links.state import Direction
 from vstream.scenario.faults import FAULTS, Aim
 from vstream.servers import leaders
 from vstream.servers.leaders import StreamLeadership
@@ -74,10 +74,10 @@ def parse_sides(target: TargetServers, texts: Sequence[str]) -> tuple[tuple[str,
     return parts
 
 
-def links_between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[Pair, ...]:
+def links_between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[Direction, ...]:
     """The links between *parts*, which are groups of regions; with *one_way* only what the first one sends."""
     senders = parts[:1] if one_way else parts
-    pairs: list[Pair] = []
+    pairs: list[Direction] = []
     for side in senders:
         for far in parts:
             if far is not side:
@@ -85,7 +85,7 @@ def links_between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> t
     return tuple(pairs)
 
 
-def links_around(target: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
+def links_around(target: TargetServers, regions: Sequence[str]) -> tuple[Direction, ...]:
     """The links of each of *regions* to all others. Raises UnknownNameError if one is unknown or the only region."""
     for name in regions:
         _require_region(target, name)
@@ -95,7 +95,7 @@ def links_around(target: TargetServers, regions: Sequence[str]) -> tuple[Pair, .
     return tuple(pair for pair in pairs if not set(regions).isdisjoint(pair))
 
 
-def find_link(target: TargetServers, near: str, far: str) -> tuple[Pair, Pair]:
+def find_link(target: TargetServers, near: str, far: str) -> tuple[Direction, Direction]:
     """The link between two regions, in both directions. Raises UnknownNameError if one is unknown or both are one."""
     for name in (near, far):
         _require_region(target, name)
@@ -150,50 +150,52 @@ def find_physical_stream(topology: Topology, name: str, region: str | None) -> s
 async def require_stream_leader(target: TargetServers, name: str) -> tuple[StreamLeadership, str]:
     """The leadership of stream *name*, and its leader. Raises LabError if there is no such stream or it has no leader."""
     async with target.connect() as connection:
-        role = await leaders.fetch_leadership(connection, name)
-    if role.leader is None or role.leader not in target.servers:
+        leadership = await leaders.fetch_leadership(connection, name)
+    if leadership.leader is None or leadership.leader not in target.servers:
         raise LabError(
-            f"stream `{name}` is led by `{role.leader}`, which is not a server of this topology"
-            if role.leader
+            f"stream `{name}` is led by `{leadership.leader}`, which is not a server of this topology"
+            if leadership.leader
             else f"the server does not say who leads stream `{name}`",
             hint="a single server that is not clustered has no leaders to change",
         )
-    return role, role.leader
+    return leadership, leadership.leader
 
 
-def require_electable_successor(role: StreamLeadership) -> None:
-    """Raises RefusedError if the others could not elect a leader after the present one of *role*."""
-    if role.replicas == 1:
+def require_electable_successor(leadership: StreamLeadership) -> None:
+    """Raises RefusedError if the others could not elect a leader after the present one of *leadership*."""
+    if leadership.replicas == 1:
         raise RefusedError(
-            f"stream `{role.stream}` has one replica: no follower can take over",
+            f"stream `{leadership.stream}` has one replica: no follower can take over",
             hint="streams of three replicas can change their leader",
         )
-    if not role.can_elect:
+    if not leadership.can_elect:
         raise RefusedError(
-            f"stream `{role.stream}` has {len(role.followers)} of {role.replicas - 1} current followers: "
+            f"stream `{leadership.stream}` has {len(leadership.followers)} of {leadership.replicas - 1} current followers: "
             "it could lose its leader",
             hint="heal what is open first, or pass `--yes-really`",
         )
 
 
-def make_stream_leader_check(target: TargetServers, role: StreamLeadership, old: str) -> Callable[[], Awaitable[str]]:
-    """A check, for after *old* was killed, that another server leads the stream of *role*."""
+def make_stream_leader_check(
+    target: TargetServers, leadership: StreamLeadership, old: str
+) -> Callable[[], Awaitable[str]]:
+    """A check, for after *old* was killed, that another server leads the stream of *leadership*."""
 
-    async def see() -> str:
-        if not role.can_elect:
-            return f"{role.stream} has no leader: no other replica could be one"
+    async def confirm() -> str:
+        if not leadership.can_elect:
+            return f"{leadership.stream} has no leader: no other replica could be one"
         async with target.connect(target.servers[old]) as connection:
             return await leaders.confirm_successor(
-                role.stream, lambda: leaders.find_stream_leader(connection, role.stream), old
+                leadership.stream, lambda: leaders.find_stream_leader(connection, leadership.stream), old
             )
 
-    return see
+    return confirm
 
 
 def make_meta_leader_check(target: TargetServers, old: str) -> Callable[[], Awaitable[str]]:
     """A check, for after *old* was killed, that another server leads the meta group."""
 
-    async def see() -> str:
+    async def confirm() -> str:
         serving = len(target.servers) - len(target.unavailable())
         if serving <= len(target.servers) // 2:
             return "the meta group has no leader: the majority is missing"
@@ -201,4 +203,4 @@ def make_meta_leader_check(target: TargetServers, old: str) -> Callable[[], Awai
             "the meta group", lambda: leaders.find_meta_leader(target.monitors()), old
         )
 
-    return see
+    return confirm

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from vstream.lab.links.choose import link_states
-from vstream.lab.links.state import IDEAL, LinkState, Pair
+from vstream.lab.links.state import IDEAL, Direction, LinkState
 from vstream.topology import naming, units
 from vstream.topology.model import Link, Topology
 
@@ -24,7 +24,7 @@ LinkOptions = Annotated[
 ]
 
 
-def choose_shape(topology: Topology, options: Sequence[str]) -> Mapping[Pair, LinkState]:
+def choose_shape(topology: Topology, options: Sequence[str]) -> Mapping[Direction, LinkState]:
     """The links of *topology*, with what `--link` says over them. Raises BadParameter."""
     states = dict(link_states(topology.links))
     regions = [region.name for region in topology.regions]
@@ -52,7 +52,7 @@ def _parse_setting(option: str, text: str) -> tuple[str, str]:
     return key, value
 
 
-def read_link(between: Pair, values: Mapping[str, str | None]) -> Link:
+def read_link(between: Direction, values: Mapping[str, str | None]) -> Link:
     """A link with what options say of it: `rtt`, `jitter`, `rate`, `loss`. Raises BadParameter."""
     return Link(
         between=between,

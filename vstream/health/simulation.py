@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vstream.health.source_retries import ANSWER, BACKOFF, BOOT, DIAL, Away, Interval, draw_start, find_down, find_idle
-from vstream.lab.links.state import IDEAL, LinkState, Pair
+from vstream.lab.links.state import IDEAL, Direction, LinkState
 from vstream.topology.model import Consistency, Topology, VirtualStream
 from vstream.topology.sizing import (
     HEADER_BYTES,
@@ -271,7 +271,7 @@ def simulate(
     loads: Mapping[str, Load],
     copies: Mapping[str, int],
     outages: Mapping[str, Sequence[Away]],
-    links: Mapping[Pair, LinkState],
+    links: Mapping[Direction, LinkState],
     duration: float,
 ) -> OutageSimulation:
     """
@@ -325,10 +325,10 @@ def _group_pairs(
     topology: Topology,
     classes: tuple[StreamClass, ...],
     outages: Mapping[str, Sequence[Away]],
-    links: Mapping[Pair, LinkState],
-) -> dict[_AlikePairs, list[Pair]]:
+    links: Mapping[Direction, LinkState],
+) -> dict[_AlikePairs, list[Direction]]:
     """The pairs of regions between which messages go, by what they have in common."""
-    groups: dict[_AlikePairs, list[Pair]] = defaultdict(list)
+    groups: dict[_AlikePairs, list[Direction]] = defaultdict(list)
     for origin in topology.regions:
         for reader in topology.regions:
             pair = (origin.name, reader.name)
@@ -375,7 +375,10 @@ def _make_flow(kind: StreamClass, weight: float, idle: list[Interval], silent: l
 
 
 def _pair_figures(
-    alike: _AlikePairs, pairs: Sequence[Pair], histories: Sequence[Sequence[tuple[StreamClass, Flow]]], healed: float
+    alike: _AlikePairs,
+    pairs: Sequence[Direction],
+    histories: Sequence[Sequence[tuple[StreamClass, Flow]]],
+    healed: float,
 ) -> PairFigures:
     """What became of *pairs*, over *histories* of which several belong together, with chances of their own."""
     together = len(histories) // HISTORIES
@@ -407,7 +410,7 @@ def _make_write_flows(
 
 
 def _store(
-    groups: Mapping[_AlikePairs, Sequence[Pair]],
+    groups: Mapping[_AlikePairs, Sequence[Direction]],
     histories: Mapping[_AlikePairs, Sequence[Sequence[tuple[StreamClass, Flow]]]],
     written: Mapping[str, Mapping[StreamClass, Flow]],
     duration: float,

@@ -13,7 +13,7 @@ from vstream.errors import LabError, NotReachableError, ServerError
 from vstream.formatting import quote_names
 from vstream.jetstream import monitoring
 from vstream.jetstream.monitoring import Meta
-from vstream.lab.links.state import Pair
+from vstream.lab.links.state import Direction
 from vstream.lab.server import SpawnedServers
 from vstream.topology.server_address import ServerAddress
 from vstream.value_class import value_class
@@ -68,7 +68,10 @@ def trust_monitors(addresses: Iterable[ServerAddress]) -> None:
 
 
 def list_members(
-    addresses: Sequence[ServerAddress], cuts: Collection[Pair] = (), *, voters: Sequence[ServerAddress] | None = None
+    addresses: Sequence[ServerAddress],
+    cuts: Collection[Direction] = (),
+    *,
+    voters: Sequence[ServerAddress] | None = None,
 ) -> tuple[Member, ...]:
     """
     What each of *addresses* must be linked with, if these are all that run, and the links *cuts* carry nothing.
@@ -84,7 +87,7 @@ def list_members(
 def _make_member(
     address: ServerAddress,
     running: Sequence[ServerAddress],
-    cuts: Collection[Pair],
+    cuts: Collection[Direction],
     everyone: Sequence[ServerAddress],
     *,
     has_hubs: bool,

@@ -25,7 +25,7 @@ from vstream.lab import add_regions, certificates, conf, passwords, ports, readi
 from vstream.lab.binaries import Program
 from vstream.lab.links import choose
 from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
-from vstream.lab.links.state import Backend, LinkState, Pair
+from vstream.lab.links.state import Backend, Direction, LinkState
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
 from vstream.lab.server import SpawnedServers, start_servers, stop_servers
 from vstream.lab.state import LabDirectory, LabRecord, hold_lock, labs_directory, list_lab_directories
@@ -58,7 +58,7 @@ class LabSetup:
     """The programs of single servers, by name."""
     links: Backend | None = None
     """What makes the links between regions; by default a proxy where there are two or more."""
-    shape: Mapping[Pair, LinkState] | None = None
+    shape: Mapping[Direction, LinkState] | None = None
     """How these links are; by default as the topology says."""
     tls: bool | None = None
     """Whether all ports use TLS."""
@@ -81,7 +81,7 @@ class Start:
     setup: LabSetup
 
     @property
-    def shape(self) -> Mapping[Pair, LinkState]:
+    def shape(self) -> Mapping[Direction, LinkState]:
         """The requested shape of the links between regions."""
         return choose.link_states(self.topology.links) if self.setup.shape is None else self.setup.shape
 

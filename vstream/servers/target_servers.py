@@ -12,7 +12,7 @@ import psutil
 from vstream.errors import LabError, NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.links.state import Pair
+from vstream.lab.links.state import Direction
 from vstream.lab.readiness import trust_monitors
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord
@@ -171,7 +171,7 @@ class TargetServers:
         hub = self.address(self.hubs[region])
         return replace(self.system, urls=(hub.client_url,) if self.may_answer(self.hubs[region]) else ())
 
-    def find_cut_links(self) -> frozenset[Pair]:
+    def find_cut_links(self) -> frozenset[Direction]:
         """The links of the lab that carry nothing now."""
         links = ProxyProcess(self.directory).read_orders()
         return frozenset(pair for pair in links.pairs if links.state(pair).cut is not None) if links else frozenset()

@@ -17,7 +17,7 @@ from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab import lab, ports
 from vstream.lab.links import control
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.links.state import Backend, Cut, LinkState, Pair
+from vstream.lab.links.state import Backend, Cut, Direction, LinkState
 from vstream.lab.readiness import ReadinessProgress, ReadinessStage
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
@@ -29,7 +29,7 @@ WEST, CENTRAL, EAST = "r0", "r1", "r2"
 LINK = {(WEST, EAST), (EAST, WEST)}
 
 
-def cut(pairs: Collection[Pair], how: Cut) -> dict[Pair, LinkState]:
+def cut(pairs: Collection[Direction], how: Cut) -> dict[Direction, LinkState]:
     return {pair: LinkState(cut=how) for pair in pairs}
 
 

@@ -16,7 +16,7 @@ from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import server_records
 from vstream.lab.binaries import Program
-from vstream.lab.links.state import Pair
+from vstream.lab.links.state import Direction
 from vstream.lab.server import SpawnedServers, start_servers
 from vstream.scenario.faults import FaultSpec
 from vstream.servers.leaders import POLL_SECONDS
@@ -56,7 +56,7 @@ class LabFault(ABC):
         """The servers that count as lost while it is open: no other fault may then take the rest of a quorum."""
 
     @property
-    def cuts(self) -> frozenset[Pair]:
+    def cuts(self) -> frozenset[Direction]:
         """Links that carry nothing while it is open."""
         return frozenset()
 

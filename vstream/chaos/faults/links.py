@@ -13,7 +13,7 @@ from vstream.errors import LabError, RefusedError
 from vstream.lab.links import control
 from vstream.lab.links.choose import link_state
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.links.state import Cut, LinkState, Pair, decode_states, encode_states
+from vstream.lab.links.state import Cut, Direction, LinkState, decode_states, encode_states
 from vstream.lab.server import SpawnedServers
 from vstream.scenario import faults
 from vstream.servers.target_servers import TargetServers
@@ -29,7 +29,7 @@ _EFFECT_TIMEOUT = 20.0
 class LinkFault(LabFault):
     """What cut and shaped links share: *states* overlay the links while the fault is open."""
 
-    states: Mapping[Pair, LinkState]
+    states: Mapping[Direction, LinkState]
 
     @property
     def counted_as_lost(self) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ class LinkFault(LabFault):
         return ()
 
     @property
-    def cuts(self) -> frozenset[Pair]:
+    def cuts(self) -> frozenset[Direction]:
         """Links that no longer carry anything."""
         return frozenset(pair for pair, state in self.states.items() if state.cut is not None)
 
@@ -127,12 +127,14 @@ def _choose_patience(target: TargetServers) -> float:
     return _MESSAGE_TIMEOUT + 2 * max(((state.delay or 0) + (state.jitter or 0) for state in states), default=0.0)
 
 
-async def _find_connected(probe: ConnectivityProbe, pairs: Collection[Pair]) -> frozenset[Pair]:
+async def _find_connected(probe: ConnectivityProbe, pairs: Collection[Direction]) -> frozenset[Direction]:
     """Those of *pairs* that messages get over, best of a few seconds."""
     return frozenset(pairs) - frozenset(await probe.find_silent(pairs, within=_EFFECT_TIMEOUT / 4))
 
 
-async def _wait_until_cut(probe: ConnectivityProbe, *, silent: Collection[Pair], connected: Collection[Pair]) -> None:
+async def _wait_until_cut(
+    probe: ConnectivityProbe, *, silent: Collection[Direction], connected: Collection[Direction]
+) -> None:
     """Return once nothing gets over *silent*, and everything over *connected*, twice in a row."""
     deadline = time.monotonic() + _EFFECT_TIMEOUT
     good_rounds = 0
@@ -148,7 +150,7 @@ async def _wait_until_cut(probe: ConnectivityProbe, *, silent: Collection[Pair],
             )
 
 
-def _make_partition(request: FaultRequest, pairs: Iterable[Pair]) -> Partition:
+def _make_partition(request: FaultRequest, pairs: Iterable[Direction]) -> Partition:
     how = Cut(request.spec.options.get("how", Cut.RESET.value))
     return Partition(states=dict.fromkeys(pairs, LinkState(cut=how)))
 
@@ -171,7 +173,7 @@ async def _resolve_isolate(request: FaultRequest) -> LastingInjection:
 async def _resolve_link(request: FaultRequest) -> LastingInjection:
     regions = request.spec.targets or request.target.regions
     if request.spec.targets:
-        pairs: Collection[Pair] = select.find_link(request.target, *regions)
+        pairs: Collection[Direction] = select.find_link(request.target, *regions)
     else:
         pairs = select.links_between([(region,) for region in regions])
     # Both directions are shaped alike: which region comes first does not matter.

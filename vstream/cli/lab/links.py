@@ -18,7 +18,7 @@ from vstream.errors import LabError
 from vstream.lab.links import control
 from vstream.lab.links.choose import link_state
 from vstream.lab.links.control import Traffic
-from vstream.lab.links.state import IDEAL, Backend, Links, LinkState, Pair
+from vstream.lab.links.state import IDEAL, Backend, Direction, Links, LinkState
 
 
 def link(
@@ -49,7 +49,7 @@ def link(
         console.print_note(f"{pair[0]} → {pair[1]}: {view.describe_link(after.state(pair))}")
 
 
-async def _change(lab: str, pairs: Sequence[Pair], shape: LinkState, *, reset: bool) -> Links:
+async def _change(lab: str, pairs: Sequence[Direction], shape: LinkState, *, reset: bool) -> Links:
     links = await control.restore_started_shape(lab, pairs) if reset else control.read_links(lab)
     return links if shape == IDEAL else await control.shape_links(lab, dict.fromkeys(pairs, shape))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vstream.errors import LabError
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.links.state import IDEAL, Backend, Front, Links, LinkState, Pair
+from vstream.lab.links.state import IDEAL, Backend, Direction, Front, Links, LinkState
 from vstream.lab.state import LabDirectory
 from vstream.topology.model import Link, Topology
 from vstream.topology.server_address import ServerAddress
@@ -27,7 +27,7 @@ def choose_backend(topology: Topology, asked: Backend | None) -> Backend:
     return asked
 
 
-def initial_links(addresses: Sequence[ServerAddress], backend: Backend, shape: Mapping[Pair, LinkState]) -> Links:
+def initial_links(addresses: Sequence[ServerAddress], backend: Backend, shape: Mapping[Direction, LinkState]) -> Links:
     """The links of a new lab with servers at *addresses*."""
     return Links(
         backend=backend,
@@ -39,7 +39,10 @@ def initial_links(addresses: Sequence[ServerAddress], backend: Backend, shape: M
 
 
 def links_of_running_lab(
-    directory: LabDirectory, addresses: Sequence[ServerAddress], asked: Backend | None, shape: Mapping[Pair, LinkState]
+    directory: LabDirectory,
+    addresses: Sequence[ServerAddress],
+    asked: Backend | None,
+    shape: Mapping[Direction, LinkState],
 ) -> Links:
     """
     The links of a lab that runs with servers at *addresses*; *shape* wins over the shape that it was started with.
@@ -73,7 +76,7 @@ def _list_fronts(address: ServerAddress, backend: Backend) -> Iterator[Front]:
 # Times there and back become delays of each direction.
 
 
-def link_states(links: Iterable[Link]) -> Mapping[Pair, LinkState]:
+def link_states(links: Iterable[Link]) -> Mapping[Direction, LinkState]:
     """The settings of *links*, for both directions of each."""
     return {pair: link_state(link) for link in links for pair in (link.between, link.between[::-1])}
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.links.state import IDEAL, Answer, Backend, Links, LinkState, Pair
+from vstream.lab.links.state import IDEAL, Answer, Backend, Direction, Links, LinkState
 from vstream.lab.state import hold_lock
 from vstream.lab.status import require_recorded_lab
 from vstream.value_class import value_class
@@ -28,7 +28,7 @@ _ANSWER_TIMEOUT = 10.0
 class Traffic:
     """The connections over the links now."""
 
-    connections: Mapping[Pair, int]
+    connections: Mapping[Direction, int]
     """Open connections of each link that has any, by the region that dialed and the one that it dialed."""
     refused: int
     """Connections refused since the start because the process is not a server of the lab."""
@@ -43,7 +43,7 @@ def read_links(name: str) -> Links:
     )
 
 
-async def shape_links(name: str, states: Mapping[Pair, LinkState]) -> Links:
+async def shape_links(name: str, states: Mapping[Direction, LinkState]) -> Links:
     """
     Change the shape of links: what a state says, replaces what was said before; the rest stays.
 
@@ -58,7 +58,7 @@ async def shape_links(name: str, states: Mapping[Pair, LinkState]) -> Links:
     return await _apply_change(name, change_links, states)
 
 
-async def restore_started_shape(name: str, pairs: Iterable[Pair]) -> Links:
+async def restore_started_shape(name: str, pairs: Iterable[Direction]) -> Links:
     """Restore the shape that the lab was started with. Raises LabError as `shape_links` does."""
     ideal = dict.fromkeys(pairs, IDEAL)
 
@@ -69,7 +69,7 @@ async def restore_started_shape(name: str, pairs: Iterable[Pair]) -> Links:
     return await _apply_change(name, change_links, ideal)
 
 
-async def put_overlay(name: str, overlay: str, states: Mapping[Pair, LinkState]) -> Links:
+async def put_overlay(name: str, overlay: str, states: Mapping[Direction, LinkState]) -> Links:
     """
     Put *states* over the links as *overlay*, replacing an overlay of that name.
 
@@ -112,7 +112,9 @@ async def read_traffic(name: str) -> Traffic:
     return Traffic(connections=answer.connections, refused=answer.refused)
 
 
-async def _apply_change(name: str, change_links: Callable[[Links], Links], touched: Mapping[Pair, LinkState]) -> Links:
+async def _apply_change(
+    name: str, change_links: Callable[[Links], Links], touched: Mapping[Direction, LinkState]
+) -> Links:
     directory, _ = require_recorded_lab(name)
     proxy = ProxyProcess(directory)
     async with _hold_links(proxy):
@@ -132,7 +134,7 @@ async def _apply_change(name: str, change_links: Callable[[Links], Links], touch
         return after
 
 
-def _require_known(name: str, links: Links, touched: Mapping[Pair, LinkState]) -> None:
+def _require_known(name: str, links: Links, touched: Mapping[Direction, LinkState]) -> None:
     pairs = set(links.pairs)
     for sender, receiver in touched:
         if (sender, receiver) not in pairs:

@@ -23,7 +23,7 @@ from typing import Any
 
 from vstream.value_class import value_class
 
-Pair = tuple[str, str]
+Direction = tuple[str, str]
 """A link in one direction: the sending and the receiving region."""
 
 FORMAT = 1
@@ -95,11 +95,11 @@ class Links:
     fronts: tuple[Front, ...] = ()
     generation: int = 0
     """Number of changes so far."""
-    started: Mapping[Pair, LinkState] = field(default_factory=dict)
+    started: Mapping[Direction, LinkState] = field(default_factory=dict)
     """The shape at the start of the lab."""
-    base: Mapping[Pair, LinkState] = field(default_factory=dict)
+    base: Mapping[Direction, LinkState] = field(default_factory=dict)
     """The present shape."""
-    overlays: Mapping[str, Mapping[Pair, LinkState]] = field(default_factory=dict)
+    overlays: Mapping[str, Mapping[Direction, LinkState]] = field(default_factory=dict)
     """Overlays on the shape by name, the latest last."""
 
     @property
@@ -108,11 +108,11 @@ class Links:
         return tuple(dict.fromkeys(self.servers.values()))
 
     @property
-    def pairs(self) -> tuple[Pair, ...]:
+    def pairs(self) -> tuple[Direction, ...]:
         """Every link in each direction."""
         return tuple((sender, receiver) for sender in self.regions for receiver in self.regions if sender != receiver)
 
-    def state(self, pair: Pair) -> LinkState:
+    def state(self, pair: Direction) -> LinkState:
         """The effective state of *pair*: the shape with all overlays."""
         effective = self.base.get(pair, IDEAL)
         for overlay in self.overlays.values():
@@ -129,7 +129,7 @@ class Answer:
     """The generation of `Links` that is in effect."""
     answered: int
     """Number of answers so far."""
-    connections: Mapping[Pair, int]
+    connections: Mapping[Direction, int]
     """Open connections, by the dialing and the dialed region."""
     refused: int = 0
     """Connections refused because the process is not a server of this lab."""
@@ -194,7 +194,7 @@ def replace_file(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def encode_states(states: Mapping[Pair, LinkState]) -> Iterator[Mapping[str, Any]]:
+def encode_states(states: Mapping[Direction, LinkState]) -> Iterator[Mapping[str, Any]]:
     """*states* as plain JSON data, which `decode_states` reads."""
     for (sender, receiver), state in states.items():
         values = {name: value for name in _LINK_FIELDS if (value := getattr(state, name)) is not None}
@@ -203,7 +203,7 @@ def encode_states(states: Mapping[Pair, LinkState]) -> Iterator[Mapping[str, Any
         yield {"from": sender, "to": receiver, **values}
 
 
-def decode_states(written: Sequence[Mapping[str, Any]]) -> dict[Pair, LinkState]:
+def decode_states(written: Sequence[Mapping[str, Any]]) -> dict[Direction, LinkState]:
     """The reverse of `encode_states`. Raises ValueError, KeyError or TypeError for other data."""
     states = {}
     for link in written:

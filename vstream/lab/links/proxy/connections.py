@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 
 from vstream.lab.links.proxy.lanes import Lane, OneWayLink
-from vstream.lab.links.state import Cut, Front, Pair
+from vstream.lab.links.state import Cut, Direction, Front
 
 _FIRST_SYN_SECONDS = 1.0
 """Seconds until TCP tries to connect again. It doubles each time."""
@@ -131,14 +131,14 @@ class ProxiedConnection:
         front: Front,
         *,
         region_of: Callable[[int, int], Awaitable[str | None]],
-        links: Mapping[Pair, OneWayLink],
+        links: Mapping[Direction, OneWayLink],
         on_end: Callable[[ProxiedConnection], None],
     ) -> None:
         self._front = front
         self._region_of = region_of
         self._links = links
         self._on_end = on_end
-        self.pair: Pair | None = None
+        self.pair: Direction | None = None
         """Who dialed whom, once that is known."""
         self.is_stranger = False
         """Whether it was dialed by something that is no server of this lab."""

@@ -14,7 +14,7 @@ from vstream.lab.links import state
 from vstream.lab.links.proxy.connections import HOST, ProxiedConnection
 from vstream.lab.links.proxy.lanes import RTO_SECONDS, OneWayLink
 from vstream.lab.links.proxy.owners import SocketOwners
-from vstream.lab.links.state import Answer, Front, Links, Pair
+from vstream.lab.links.state import Answer, Direction, Front, Links
 
 BACKLOG_SIZE = 1024
 
@@ -31,7 +31,7 @@ class Proxy:
         self._place = place
         self.links = links
         self._owners = SocketOwners(str(place / "conf" / "servers"), links.servers)
-        self._states: defaultdict[Pair, OneWayLink] = defaultdict(OneWayLink)
+        self._states: defaultdict[Direction, OneWayLink] = defaultdict(OneWayLink)
         self._open: set[ProxiedConnection] = set()
         self._refused = 0
         self._servers: dict[int, asyncio.Task[asyncio.Server]] = {}
@@ -55,7 +55,7 @@ class Proxy:
             self._follow_orders(links)
         self._write_answer()
 
-    def connections(self) -> Mapping[Pair, int]:
+    def connections(self) -> Mapping[Direction, int]:
         """Open connections, by the dialing and the dialed region."""
         return Counter(connection.pair for connection in self._open if connection.pair is not None)
 
