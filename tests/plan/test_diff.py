@@ -336,7 +336,9 @@ async def test_a_move_between_2_15_and_older_servers_is_blocked_because_it_never
     version: str, is_blocked: bool
 ) -> None:
     bundle = render_streams()
-    observed = replace((await world(bundle)).observe(), versions={"east": "2.15.1", "west": version})
+    observed = replace(
+        (await world(bundle)).observe(), versions={"east": {"east-1": "2.15.1"}, "west": {"west-1": version}}
+    )
     made = plan(bundle, change_stream(observed, "foo-read-west", placement={"cluster": "east"}))
     assert [blocked.reason for blocked in made.blocked] == [
         f"it would move from servers of 2.15.1 to servers of {version}: such a move never ends"

@@ -96,13 +96,20 @@ class Mortal:
 
 
 @asynccontextmanager
-async def running_lab(name: str, topology: Topology, version: str) -> AsyncIterator[None]:
-    """Lab *name* of *topology* with servers of *version*, and nothing in it; it is taken down in the end."""
+async def running_lab(name: str, topology: Topology, version: str, **others: str) -> AsyncIterator[None]:
+    """
+    Lab *name* of *topology* with servers of *version*, and nothing in it; it is taken down in the end.
+
+    *others* are the versions of the first servers of regions.
+    """
     await lab.up(
         name,
         topology,
         lambda addresses: render_bundle(topology, addresses=addresses),
-        LabSetup(binary=binaries.find_or_fetch(version)),
+        LabSetup(
+            binary=binaries.find_or_fetch(version),
+            binaries={f"{region}-1": binaries.find_or_fetch(first) for region, first in others.items()},
+        ),
         on_progress=ignore_progress,
         timeout=120,
     )

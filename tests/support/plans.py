@@ -121,8 +121,8 @@ class FakeServers:
         self.positions: dict[str, dict[str, int]] = {}
         self.taken_later: dict[str, int] = {}
         """By reader: the last sequence that it took of a stream that was given up, if that was after the plan was made."""
-        self.versions: dict[str, str] = {}
-        """By cluster."""
+        self.versions: dict[str, Mapping[str, str]] = {}
+        """By cluster and server."""
         self.moves = True
         """Whether a stream has another leader after an update."""
         self._clock = 0

@@ -16,6 +16,7 @@ from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Topology
 from vstream.topology.stream_config import ObservedStream
+from vstream.topology.units import Version, parse_version
 from vstream.value_class import value_class
 
 Outcome: TypeAlias = Change | Blocked | Note
@@ -39,8 +40,8 @@ class Observed:
     """Existing consumers that no server answered for: `foo-read-west > reader`."""
     at: datetime | None = None
     """When the streams were listed; None if unknown."""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    """By cluster, what the server runs that was connected to there."""
+    versions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By cluster and server, what those run that were connected to, or that monitoring asks."""
 
 
 @value_class
@@ -66,6 +67,17 @@ class DiffContext:
     rules: tuple[RuleChange, ...]
     rule_count: int
     """Number of mapping rules and account entries that every server should have loaded."""
+
+    def list_versions(self, cluster: str) -> Sequence[Version]:
+        """The versions of the servers of *cluster*, as far as they are known, the oldest first."""
+        parsed = map(parse_version, self.observed.versions.get(cluster, {}).values())
+        return sorted(version for version in parsed if version is not None)
+
+    def are_versions_known(self, cluster: str) -> bool:
+        """Whether `list_versions` has every server of *cluster*."""
+        seats = [seat for seat in self.topology.seats if seat.cluster == cluster]
+        heard = self.observed.versions.get(cluster, {})
+        return len(self.list_versions(cluster)) == len(heard) >= max(1, len(seats))
 
     @property
     def desired_streams(self) -> tuple[RenderedStream, ...]:

@@ -50,7 +50,7 @@ from vstream.topology.stream_config import (
     source_name,
     with_noted_scaling,
 )
-from vstream.topology.units import parse_version
+from vstream.topology.units import format_version
 
 Transition = Callable[[Sequence[Outcome], DiffContext], Iterable[Outcome]]
 
@@ -284,9 +284,10 @@ def _block_other_version(stream: RenderedStream, change: FieldChange, context: D
     if change.field != "placement":
         return None
     clusters = [object_or_empty(placement).get("cluster") for placement in (change.before, change.after)]
-    versions = [context.observed.versions.get(str(cluster), "") for cluster in clusters]
-    if len({version >= _MOVES_ALONE for version in map(parse_version, versions) if version is not None}) <= 1:
+    oldest = [version for cluster in clusters for version in context.list_versions(str(cluster))[:1]]
+    if len({version >= _MOVES_ALONE for version in oldest}) <= 1:
         return None
+    versions = [format_version(version) for version in oldest]
     return Blocked.of(
         stream,
         f"it would move from servers of {versions[0]} to servers of {versions[1]}: such a move never ends",

@@ -34,12 +34,17 @@ def render(write: Mapping[str, Any] = ONE, **stream: Any) -> Bundle:
     return render_streams({"foo": foo}, regions={"west": {"servers": 3, "tags": ["ssd", "ssd", "ssd"]}})
 
 
-async def servers_of(version: str, messages: int = 7) -> FakeServers:
+async def servers_of(*versions: str, messages: int = 7) -> FakeServers:
+    """Servers of these *versions*, the last of which all others run, too."""
     servers = await servers_with(render())
-    servers.versions["west"] = version
+    servers.versions["west"] = index_versions(*versions)
     for name, stream in servers.streams_by_name.items():
         servers.streams_by_name[name] = replace(stream, cluster="west", messages=messages)
     return servers
+
+
+def index_versions(*versions: str) -> Mapping[str, str]:
+    return {f"west-{number}": versions[min(number, len(versions)) - 1] for number in (1, 2, 3)}
 
 
 def plan_change(servers: FakeServers, desired: Bundle) -> Plan:
@@ -74,20 +79,38 @@ async def test_it_is_paused_at_rest_changed_held_and_resumed(write: Mapping[str,
 
 
 @pytest.mark.parametrize(
-    ("version", "messages", "is_paused"),
-    [("2.10.26", 7, False), ("2.11.0", 7, True), ("2.15.1", 7, False), ("", 7, True), ("2.12.8", 0, False)],
+    ("versions", "messages", "is_paused"),
+    [
+        (("2.10.26",), 7, False),
+        (("2.11.0",), 7, True),
+        (("2.15.1",), 7, False),
+        (("",), 7, True),
+        (("2.12.8",), 0, False),
+        (("2.15.1", "2.14.6", "2.15.1"), 7, True),  # servers are upgraded one by one
+        (("2.10.26", "2.12.8"), 7, True),
+        (("2.15.1", ""), 7, True),
+    ],
 )
-async def test_only_what_may_lose_messages_is_paused(version: str, messages: int, *, is_paused: bool) -> None:
-    servers = await servers_of(version, messages)
+async def test_only_what_may_lose_messages_is_paused(
+    versions: tuple[str, ...], messages: int, *, is_paused: bool
+) -> None:
+    servers = await servers_of(*versions, messages=messages)
     kinds = {gate.kind for gate in plan_change(servers, render(CHANGES[0])).gates}
     assert (GateKind.HELD in kinds) is is_paused
     # Clients publish into write streams only, and more replicas than one have agreed on what they hold.
     assert GateKind.HELD not in {gate.kind for gate in plan_change(servers, render(read={"replicas": 3})).gates}
     three = await servers_with(render(CHANGES[0]))
-    three.versions["west"] = version
+    three.versions["west"] = index_versions(*versions)
     three.streams_by_name[WRITE] = replace(three.streams_by_name[WRITE], cluster="west", messages=7)
     for write in (ONE, {**MOVED, "replicas": 3}):
         assert GateKind.HELD not in {gate.kind for gate in plan_change(three, render(write)).gates}
+
+
+async def test_servers_that_nobody_asked_are_as_new_as_the_topology_says() -> None:
+    servers = await servers_of("2.15.1", "")
+    for oldest, is_paused in (((2, 14), True), ((2, 15), False)):
+        plan = make_plan("acme", render(CHANGES[0]), servers.observe(), server_version=oldest)
+        assert (GateKind.HELD in {gate.kind for gate in plan.gates}) is is_paused
 
 
 class KilledError(Exception):

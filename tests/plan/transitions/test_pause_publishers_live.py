@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab.status import list_endpoints
 from vstream.plan.live import gate_checks
+from vstream.plan.pipeline import PlanRequest, make_plan
+from vstream.plan.plan import GateKind
+from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
 
 pytestmark = pytest.mark.lab
@@ -64,3 +68,16 @@ async def test_a_move_that_is_killed_after_each_request_loses_nothing(
             async with asyncio.timeout(30):  # its reader goes on by itself
                 while (await JetStreamAdmin(connection).info("foo-read-west"))["state"]["messages"] < len(acknowledged):
                     await asyncio.sleep(0.1)
+
+
+async def test_while_servers_are_upgraded_any_older_one_may_hold_the_stream(state: Path) -> None:
+    """It is another that answers the requests, and the topology says that all are new."""
+    async with killed_apply.running_lab(LAB, place("az:b"), "2.15.1", west="2.14.6"):
+        await killed_apply.run(place("az:b"), LAB)
+        endpoints, moved = list_endpoints(LAB), replace(place("az:c"), server_version=(2, 15))
+        async with connect(endpoints["west"], "west") as connection:
+            await connection.request_json("foo.x", timeout=5)
+        for url in endpoints["west"].urls[1:]:
+            west = replace(endpoints["west"], urls=(url,))
+            request = PlanRequest(topology=moved, bundle=render_bundle(moved), endpoints={"west": west})
+            assert GateKind.HELD in {gate.kind for gate in (await make_plan(request)).gates}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeAlias
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
@@ -35,6 +37,8 @@ LEADER_TIMEOUT = 10.0
 _PAUSE_SECONDS = 0.5
 _READ_FROM = frozenset({Role.READ.value, Role.ORIGIN.value})
 MAX_PARALLEL_REQUESTS = 32
+_Answer: TypeAlias = tuple[monitoring.Varz, LoadedEntries]
+"""What one server says about itself, and what it has loaded."""
 
 
 async def observe(
@@ -49,7 +53,8 @@ async def observe(
         await require_connected_account(topology, connections, endpoints)
     if topology.has_accounts and account != physical.client_account(topology, connection.region) and not is_signed:
         return await _observe_elsewhere(topology, connection, account)
-    rules, unread = await _read_rules(topology, endpoints, account)
+    answers, unread = await _ask_all_servers(topology, endpoints, account)
+    rules = {varz.server_name: loaded for varz, loaded in answers}
     loaded_here = rules.get(connection.server_name)
     # Tokens are of public keys, and what servers have loaded of them is told by the accounts' names.
     asking = physical.client_account(topology, connection.region) if is_signed else account
@@ -73,28 +78,39 @@ async def observe(
         consumers=consumers,
         silent_consumers=no_answer,
         at=at,
-        versions={
-            str(link.cluster): link.server_version for link in connections.values() if isinstance(link, Connection)
-        },
+        versions=_index_versions(connections, answers),
     )
 
 
-async def _read_rules(
+def _index_versions(
+    connections: Mapping[str, Connection | NotReachableError], answers: Iterable[_Answer]
+) -> Mapping[str, Mapping[str, str]]:
+    """By cluster and server, the versions of those that are connected to or tell it over monitoring."""
+    versions: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for varz, _ in answers:
+        versions[str(varz.cluster)][varz.server_name] = varz.version
+    for link in connections.values():
+        if isinstance(link, Connection):
+            versions[str(link.cluster)][link.server_name] = link.server_version
+    return versions
+
+
+async def _ask_all_servers(
     topology: Topology, endpoints: Mapping[str, Endpoint], account: str
-) -> tuple[dict[str, LoadedEntries], list[str]]:
+) -> tuple[list[_Answer], list[str]]:
     """What each server has loaded, of regions that leave too, and the servers of which that is unknown."""
     known_regions = {region.name for region in topology.regions}
     leaving = [endpoint for region, endpoint in endpoints.items() if region not in known_regions]
     per_region = await asyncio.gather(
-        *(_read_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
-        *(_read_leaving_rules(topology, endpoint, account) for endpoint in leaving),
+        *(_ask_servers_in(topology, region.name, endpoints, account) for region in topology.regions),
+        *(_ask_leaving_servers(topology, endpoint, account) for endpoint in leaving),
     )
-    rules: dict[str, LoadedEntries] = {}
+    answers: list[_Answer] = []
     unread: list[str] = []
-    for loaded, silent in per_region:
-        rules.update(loaded)
+    for answered, silent in per_region:
+        answers.extend(answered)
         unread.extend(silent)
-    return rules, unread
+    return answers, unread
 
 
 def _may_be_in_one_account(topology: Topology, loaded_here: LoadedEntries | None, asking: str) -> bool:
@@ -242,13 +258,13 @@ async def _list_streams(
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-async def _read_region_rules(
+async def _ask_servers_in(
     topology: Topology, region: str, endpoints: Mapping[str, Endpoint], account: str
-) -> tuple[dict[str, LoadedEntries], list[str]]:
+) -> tuple[list[_Answer], list[str]]:
     names = [seat.server.name for seat in topology.seats if seat.region == region]
     endpoint = endpoints.get(region)
     if endpoint is None or not endpoint.monitor:
-        return {}, names
+        return [], names
     answers = await asyncio.gather(*(_ask_server(topology, url, account) for url in endpoint.monitor))
     for url, answer in zip(endpoint.monitor, answers, strict=True):
         if answer is not None and answer[0].cluster not in topology.clusters_in(region):
@@ -257,21 +273,22 @@ async def _read_region_rules(
                 f"(server `{answer[0].server_name}`), not to `{topology.region(region).cluster}`",
                 hint="correct `monitor` under `connect`, or the region's `cluster` in the topology",
             )
-    rules: dict[str, LoadedEntries] = {answer[0].server_name: answer[1] for answer in answers if answer is not None}
+    answered = [answer for answer in answers if answer is not None]
+    heard = {varz.server_name for varz, _ in answered}
     silent = [url for url, answer in zip(endpoint.monitor, answers, strict=True) if answer is None]
     # A server that no monitoring address leads to is as unread as one that does not answer.
-    return rules, silent + ([] if silent else [name for name in names if name not in rules and len(rules) < len(names)])
+    return answered, silent + (
+        [] if silent else [name for name in names if name not in heard and len(heard) < len(names)]
+    )
 
 
-async def _read_leaving_rules(
-    topology: Topology, endpoint: Endpoint, account: str
-) -> tuple[dict[str, LoadedEntries], list[str]]:
+async def _ask_leaving_servers(topology: Topology, endpoint: Endpoint, account: str) -> tuple[list[_Answer], list[str]]:
     """The rules of servers that the topology does not have: those that have stopped map nothing any more."""
     answers = await asyncio.gather(*(_ask_server(topology, url, account) for url in endpoint.monitor))
-    return {answer[0].server_name: answer[1] for answer in answers if answer is not None}, []
+    return [answer for answer in answers if answer is not None], []
 
 
-async def _ask_server(topology: Topology, url: str, account: str) -> tuple[monitoring.Varz, LoadedEntries] | None:
+async def _ask_server(topology: Topology, url: str, account: str) -> _Answer | None:
     try:
         return await asyncio.gather(
             monitoring.read_varz(url),

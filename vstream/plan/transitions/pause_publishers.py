@@ -22,7 +22,6 @@ from vstream.plan.plan import FieldChange, Handover, Update
 from vstream.plan.risk import Risk
 from vstream.topology.naming import PHYSICAL_PREFIX, local_name
 from vstream.topology.stream_config import ObservedStream
-from vstream.topology.units import parse_version
 
 _PAUSED = f"{PHYSICAL_PREFIX}.paused"
 """What a paused stream listens on begins with this. Users may not publish there."""
@@ -53,8 +52,11 @@ def _may_lose_messages(update: Update, observed: ObservedStream, context: DiffCo
     is_published_to = bool(observed.config.subjects and update.config.subjects) and not observed.config.source_names
     if not is_published_to or not observed.messages or observed.cluster is None:
         return False
-    version = parse_version(context.observed.versions.get(observed.cluster, ""))
-    return version is None or _AFFECTED_SINCE <= version < _SAFE_SINCE
+    # While servers are upgraded one by one, any of them may hold it.
+    versions = context.list_versions(observed.cluster)
+    is_affected = any(_AFFECTED_SINCE <= version < _SAFE_SINCE for version in versions)
+    is_safe = context.are_versions_known(observed.cluster) or context.topology.server_version >= _SAFE_SINCE[:2]
+    return is_affected or not is_safe
 
 
 def _plan_steps(update: Update, observed: ObservedStream) -> Iterator[Update]:
