@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts import bench_goals
+from scripts.benchmarks import bench_goals
 
 PLAN, APPLY = "plan ÷ STREAM.LIST sweep, seconds", "apply ÷ bare script, streams a second"
 

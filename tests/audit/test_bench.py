@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scripts.bench_audit import CHANGED, DOUBLED, LOST, generate, joins, ours
+from scripts.benchmarks.bench_audit import CHANGED, DOUBLED, LOST, generate, joins, ours
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-// How fast nats.js pulls, for scripts/bench_fetch.py. The first line of standard input has the servers; each line after it is
+// How fast nats.js pulls, for scripts/benchmarks/bench_fetch.py. The first line of standard input has the servers; each line after it is
 // a round: which of them, how, how many at a time and how many in all. Answers each with milliseconds, and those of its own CPU.
 
 import { createInterface } from "node:readline";

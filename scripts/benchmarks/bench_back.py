@@ -1,7 +1,7 @@
 """
 How soon everything is everywhere after a region was killed, while `vstream repair sources --watch` runs.
 
-    scripts/bench_back.py [--profiles mapped accounts regional domains] [--version 2.15.1] [--kills 10] [--servers 3]
+    scripts/benchmarks/bench_back.py [--profiles mapped accounts regional domains] [--version 2.15.1] [--kills 10] [--servers 3]
 
 Under load (`bench_failures`), with streams of each model. Printed, by profile and model: the least, the median and the
 most seconds from when the servers of the region were healthy until every region had everything; and what was lost.
@@ -22,9 +22,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from scripts import bench_failures
+from scripts.benchmarks import bench_failures
 from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.lab import lab
 from vstream.lint.check_scenario import check_scenario

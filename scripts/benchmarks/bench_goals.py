@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 WORSE = 1.25
 """By what factor a value has to be worse than the last one to be called so: on a busy machine ratios differ as much by themselves."""
 

@@ -1,7 +1,7 @@
 """
 Durable sources (ADR-60, nats-server 2.14) beside the sources that vstream renders, under the same faults.
 
-    scripts/bench_durable.py [--version 2.15.1] [--rounds 4] [--down 15] [--fault kill-region|isolate] [--rate 50]
+    scripts/benchmarks/bench_durable.py [--version 2.15.1] [--rounds 4] [--down 15] [--fault kill-region|isolate] [--rate 50]
 
 Three regions of one server. First each kind of reader is there alone: printed is what a message costs servers and the links
 between regions, less what it costs without readers. In a second lab, both kinds take from the same write streams, the durable
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import nats
 import psutil

@@ -5,30 +5,30 @@ Rendering and validating: CPU seconds for 1, 10, 100 and N virtual streams in th
 Apply: streams created per second by `vstream apply`, and by a script that only sends the
 same requests, 32 at a time, write streams before read streams.
 Plan: seconds of `vstream plan` on the matching world, and of one full STREAM.LIST sweep.
-Status: seconds of `vstream status`, and of its requests by a bare client (scripts/bench_asking.py).
+Status: seconds of `vstream status`, and of its requests by a bare client (bench_asking.py).
 Lint (with --lint, and nothing else then): CPU seconds of `vstream lint` and of `nats-server -t` on files of
 1,000, 12,000 and 50,000 mapping rules with three destinations each, in turn; medians.
-Extract (with --extract, and nothing else then): see scripts/bench_extract.py. Needs vstream[audit].
-Executors (with --executors, and nothing else then): see scripts/bench_executors.py. Needs vstream[audit].
-Routing (with --routing, and nothing else then): what a publish costs a server, see scripts/bench_routing.py.
-Status (with --status, and nothing else then): see scripts/bench_status.py.
-Regions (with --regions, and nothing else then): a fourth region that comes and goes under load, see scripts/bench_regions.py.
-Pushes (with --pushes, and nothing else then): what publishers notice of changed accounts in operator mode, see scripts/bench_pushes.py.
-Failures (with --failures, and nothing else then): regions killed and cut off, in each profile and model, see scripts/bench_failures.py.
-Moves (with --moves, and nothing else then): what publishers notice of a move to another profile, see scripts/bench_moves.py.
-Pulls (with --pulls, and nothing else then): what pulls of `accounts` would be as stream imports, see scripts/bench_pulls.py.
-Fetch (with --fetch, and nothing else then): how fast nats.py and nats.js pull in `accounts`, see scripts/bench_fetch.py.
-Simulate (with --simulate, and nothing else then): what `vstream size --simulate` predicts, see scripts/bench_simulate.py.
-Many regions (with --many-regions, and nothing else then): a mesh of up to 30 regions, see scripts/bench_many_regions.py.
-Created (with --created, and nothing else then): consumers that servers do not find at once, see scripts/bench_created.py.
-Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
-Disorder (with --disorder, and nothing else then): see scripts/bench_disorder.py. Needs vstream[audit].
-State (with --state, and nothing else then): an audit that reads only what is new, see scripts/bench_state.py. Needs vstream[audit].
-Audit of many streams (with --audit-streams, and nothing else then): see scripts/bench_audit_streams.py. Needs vstream[audit].
-Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy, duckdb and polars.
+Extract (with --extract, and nothing else then): see bench_extract.py. Needs vstream[audit].
+Executors (with --executors, and nothing else then): see bench_executors.py. Needs vstream[audit].
+Routing (with --routing, and nothing else then): what a publish costs a server, see bench_routing.py.
+Status (with --status, and nothing else then): see bench_status.py.
+Regions (with --regions, and nothing else then): a fourth region that comes and goes under load, see bench_regions.py.
+Pushes (with --pushes, and nothing else then): what publishers notice of changed accounts in operator mode, see bench_pushes.py.
+Failures (with --failures, and nothing else then): regions killed and cut off, in each profile and model, see bench_failures.py.
+Moves (with --moves, and nothing else then): what publishers notice of a move to another profile, see bench_moves.py.
+Pulls (with --pulls, and nothing else then): what pulls of `accounts` would be as stream imports, see bench_pulls.py.
+Fetch (with --fetch, and nothing else then): how fast nats.py and nats.js pull in `accounts`, see bench_fetch.py.
+Simulate (with --simulate, and nothing else then): what `vstream size --simulate` predicts, see bench_simulate.py.
+Many regions (with --many-regions, and nothing else then): a mesh of up to 30 regions, see bench_many_regions.py.
+Created (with --created, and nothing else then): consumers that servers do not find at once, see bench_created.py.
+Planted (with --planted, and nothing else then): see bench_planted.py. Needs vstream[audit].
+Disorder (with --disorder, and nothing else then): see bench_disorder.py. Needs vstream[audit].
+State (with --state, and nothing else then): an audit that reads only what is new, see bench_state.py. Needs vstream[audit].
+Audit of many streams (with --audit-streams, and nothing else then): see bench_audit_streams.py. Needs vstream[audit].
+Audit (with --audit, and nothing else then): see bench_audit.py. Needs vstream[audit], datacompy, duckdb and polars.
 
 At the end, what was measured is shown beside the goals for it and the last run of the same kind on this machine, and
-added to a history file (see scripts/bench_goals.py).
+added to a history file (see bench_goals.py).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ import nats
 import psutil
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.conformance import javascript
 from vstream.lab import lab
