@@ -23,8 +23,8 @@ from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.lab import lab
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.status import read_lab_status
+from vstream.plan.live.dead_regions import DeathReport, ask_witnesses
 from vstream.plan.live.lost_region import give_up
-from vstream.plan.live.witnesses import DeathReport, DeathVerdict, ask_witnesses
 from vstream.plan.pipeline import require_no_other_losses, require_nothing_else
 from vstream.plan.plan import AllowOption, Plan
 from vstream.plan.topology_edit import TopologyEdit
@@ -171,8 +171,7 @@ async def fail_over(
     servers = find_and_trust_servers(request.before.topology, request.lab)
     report = await _ask_whether_dead(request, (request.region, *also), servers)
     watch.on_report(servers, report)
-    enough = {DeathVerdict.DEAD, DeathVerdict.UNKNOWN} if is_declared_dead else {DeathVerdict.DEAD}
-    if report.verdict not in enough:
+    if not report.permits_giving_up(is_declared_dead=is_declared_dead):
         return MaybeAlive(report=report)
     edit = await give_up(request.before, report.regions, servers.endpoints)
     change = await _plan_and_apply(edit, request, watch, report=report)

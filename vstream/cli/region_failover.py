@@ -15,7 +15,7 @@ from vstream.cli.region_steps import load_edit, make_request, make_watch, report
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
-from vstream.plan.live.witnesses import DeathVerdict
+from vstream.plan.live.dead_regions import DeathVerdict
 
 
 def command(

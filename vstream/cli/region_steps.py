@@ -15,7 +15,7 @@ from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
 from vstream.cli.views.progress import show_readiness, show_steps
-from vstream.plan.live.witnesses import DeathReport
+from vstream.plan.live.dead_regions import DeathReport
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.servers.find_servers import Servers
 from vstream.topology.bundle import loaded_path

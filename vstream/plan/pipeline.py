@@ -13,7 +13,8 @@ from vstream.errors import NotReachableError, RefusedError, VstreamError
 from vstream.formatting import summarize_names
 from vstream.plan.diff import diff
 from vstream.plan.live.connections import connect_all, join_connections
-from vstream.plan.live.lost_region import measure_losses, require_silent_and_unused
+from vstream.plan.live.dead_regions import require_silent_and_unused
+from vstream.plan.live.lost_region import measure_losses
 from vstream.plan.live.observe import observe
 from vstream.plan.plan import Change, Delete, Plan, UnreachableRegion, Update, risk_of
 from vstream.plan.risk import Risk

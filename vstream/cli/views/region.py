@@ -10,7 +10,7 @@ from rich.text import Text
 from vstream.apply.region_change import NotStarted, PlannedChange, RegionResult
 from vstream.health.live.drain import Emptiness
 from vstream.plan import saved
-from vstream.plan.live.witnesses import DeathReport, DeathVerdict
+from vstream.plan.live.dead_regions import DeathReport, DeathVerdict
 from vstream.plan.plan import Plan
 
 

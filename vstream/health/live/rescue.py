@@ -25,7 +25,7 @@ from vstream.jetstream.admin import JetStreamAdmin, peer_id
 from vstream.jetstream.answers import api_error, convert_malformed_errors, decode_object, parse_list, require_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
-from vstream.plan.live.witnesses import ANSWER_TIMEOUT, DIAL_TIMEOUT, is_listening
+from vstream.plan.live.dead_regions import ANSWER_TIMEOUT, DIAL_TIMEOUT, is_listening
 from vstream.servers.find_servers import Servers, find_system_endpoints
 from vstream.servers.target_servers import make_target
 from vstream.topology.model import Endpoint, Topology

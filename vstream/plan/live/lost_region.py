@@ -5,49 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 
-from vstream.errors import NotReachableError, RefusedError
+from vstream.errors import NotReachableError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
 from vstream.plan.context import Observed
 from vstream.plan.live.connections import connect_all, join_connections
 from vstream.plan.live.reader_positions import LivePositionReader
-from vstream.plan.live.witnesses import DeathVerdict, ask_region
 from vstream.plan.plan import RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions import promote_home
 from vstream.topology import physical
 from vstream.topology.model import Endpoint, Role, Topology, VirtualStream
-from vstream.topology.profiles import profile_of
 from vstream.topology.replication import physical_streams
 from vstream.topology.stream_config import REGION_KEY, ObservedStream
-
-_ALIVE_HINT = "it is alive: `vstream region failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
-
-
-async def require_silent_and_unused(
-    topology: Topology, regions: Sequence[str], endpoints: Mapping[str, Endpoint], observed: Observed
-) -> None:
-    """
-    Raises RefusedError if anything in *regions* still answers, or if the topology wants streams there.
-
-    Each plan without them asks only themselves: whether they are dead was asked of all, or declared, before they were given up.
-    """
-    if regions and not profile_of(topology).has_every_operation:
-        raise RefusedError(f"a region cannot be given up with `routing: {topology.routing.value}` yet")
-    for region in regions:
-        used = [stream.name for stream in topology.streams if region in stream.regions]
-        if used:
-            raise RefusedError(
-                f"the topology still has `{used[0]}` in region `{region}`",
-                hint="take the region out of the streams' `regions`, or out of the topology, first",
-            )
-        report = await ask_region(region, endpoints.get(region))
-        if report.verdict is DeathVerdict.ALIVE:
-            raise RefusedError(f"region `{region}` is not dead: {report.alive[0]}", hint=_ALIVE_HINT)
-        for stream in topology.streams:
-            for role in (Role.WRITE, Role.READ):
-                if (name := physical.physical_name(stream, role, region)) in observed.streams:
-                    raise RefusedError(f"region `{region}` is not dead: stream `{name}` answers", hint=_ALIVE_HINT)
 
 
 async def measure_losses(

@@ -1,9 +1,12 @@
 """
-Whether a region is dead: asked of the region itself, and of everybody else who would know.
+Whether a region is dead, so that it may be given up.
 
-Its own addresses are dialled. Every server of the other regions that can be monitored says whether it has a gateway connection to
-the region. And the system account of any region is asked which servers answer. A region that is cut off from all of them
-looks like one that is dead: no server can tell the two apart.
+Before a failover, everybody who would know is asked (`ask_witnesses`). The region's own addresses are dialled. Every server of
+the other regions that can be monitored says whether it has a gateway connection to it. And the system account of any region
+is asked which servers answer. A region that is cut off from all of them looks like one that is dead: no server can tell the
+two apart. `DeathReport.permits_giving_up` says what is enough.
+
+Each plan without a region, be it after a failover or with `--lost`, asks only the region itself (`require_silent_and_unused`).
 """
 
 from __future__ import annotations
@@ -14,19 +17,23 @@ from dataclasses import replace
 from enum import Enum
 from urllib.parse import urlsplit
 
-from vstream.errors import NoRespondersError, NotReachableError, VstreamError
+from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.answers import convert_malformed_errors, decode_object, require_text
 from vstream.jetstream.connection import Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
+from vstream.plan.context import Observed
 from vstream.plan.topology_edit import require_region
-from vstream.topology.model import Endpoint, Region, Topology
+from vstream.topology import physical
+from vstream.topology.model import Endpoint, Region, Role, Topology
+from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
 
 _PING_SUBJECT = "$SYS.REQ.SERVER.PING"
 ANSWER_TIMEOUT = 3.0
 """Seconds that servers get to answer. They take milliseconds, and the slowest round trip."""
 DIAL_TIMEOUT = 3.0
+_ALIVE_HINT = "it is alive: `vstream region failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
 
 
 class DeathVerdict(Enum):
@@ -57,6 +64,11 @@ class DeathReport:
         if self.alive:
             return DeathVerdict.ALIVE
         return DeathVerdict.UNKNOWN if self.unknown else DeathVerdict.DEAD
+
+    def permits_giving_up(self, *, is_declared_dead: bool) -> bool:
+        """Whether they are dead. With *is_declared_dead*, somebody knows that they are where not everybody could be asked."""
+        enough = {DeathVerdict.DEAD, DeathVerdict.UNKNOWN} if is_declared_dead else {DeathVerdict.DEAD}
+        return self.verdict in enough
 
 
 async def ask_witnesses(
@@ -139,6 +151,32 @@ async def ask_region(region: str, endpoint: Endpoint | None) -> DeathReport:
         return replace(report, unknown=(f"`{region}`: {error.message}",))
     await connection.close()
     return replace(report, alive=(*report.alive, f"server `{connection.server_name}` takes connections"))
+
+
+async def require_silent_and_unused(
+    topology: Topology, regions: Sequence[str], endpoints: Mapping[str, Endpoint], observed: Observed
+) -> None:
+    """
+    Raises RefusedError if anything in *regions* still answers, or if the topology wants streams there.
+
+    Each plan without them asks only themselves: whether they are dead was asked of all, or declared, before they were given up.
+    """
+    if regions and not profile_of(topology).has_every_operation:
+        raise RefusedError(f"a region cannot be given up with `routing: {topology.routing.value}` yet")
+    for region in regions:
+        used = [stream.name for stream in topology.streams if region in stream.regions]
+        if used:
+            raise RefusedError(
+                f"the topology still has `{used[0]}` in region `{region}`",
+                hint="take the region out of the streams' `regions`, or out of the topology, first",
+            )
+        report = await ask_region(region, endpoints.get(region))
+        if report.verdict is DeathVerdict.ALIVE:
+            raise RefusedError(f"region `{region}` is not dead: {report.alive[0]}", hint=_ALIVE_HINT)
+        for stream in topology.streams:
+            for role in (Role.WRITE, Role.READ):
+                if (name := physical.physical_name(stream, role, region)) in observed.streams:
+                    raise RefusedError(f"region `{region}` is not dead: stream `{name}` answers", hint=_ALIVE_HINT)
 
 
 async def is_listening(url: str) -> bool:

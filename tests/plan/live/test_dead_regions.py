@@ -12,7 +12,7 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.single_server import SingleServer
 from vstream.lint.check_topology import check_topology
-from vstream.plan.live.witnesses import DeathReport, DeathVerdict, ask_witnesses, is_listening
+from vstream.plan.live.dead_regions import DeathReport, DeathVerdict, ask_witnesses, is_listening
 from vstream.topology.model import Endpoint
 
 pytestmark = pytest.mark.server
