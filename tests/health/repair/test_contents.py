@@ -123,6 +123,13 @@ def test_what_was_replayed_is_held_and_says_nothing_of_how_far_a_reader_is() -> 
     assert list(find_missing_sequences(contents, Reach(position=None, is_whole=True), EVERYWHERE)) == [3]
 
 
+@pytest.mark.parametrize(("anchor", "stays"), [(0, 3), (3, 3), (8, 8), (9, 3)])
+def test_of_the_copies_of_a_message_the_first_stays_unless_its_source_goes_on_behind_another(
+    anchor: int, stays: int
+) -> None:
+    assert Held(anchor=anchor).choose_copy_to_keep([3, 8]) == stays
+
+
 def test_an_origin_that_was_made_again_behind_what_it_had_can_be_told_apart() -> None:
     contents = Held()
     for seq, identity in ((1, "a"), (2, "a"), (3, "b"), (1, ""), (4, "b")):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -65,6 +65,11 @@ class Held:
         if identity:
             first, last = self.identities.get(identity, (seq, seq))
             self.identities[identity] = min(first, seq), max(last, seq)
+
+    def choose_copy_to_keep(self, copies: Sequence[int]) -> int:
+        """Which of the *copies* of one message, all in the reader, stays: the first, unless servers need another."""
+        # Servers before 2.15 go on behind the newest message that the source as it is defined now has brought.
+        return self.anchor if self.anchor in copies else copies[0]
 
 
 @value_class

@@ -63,11 +63,9 @@ async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[Dupli
 
 
 def _list_pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list[tuple[str, int, int, int]]:
-    """The copy of *places* to keep, with each one to delete: the first stays, unless servers need another."""
+    """The copy of *places* that stays, with each one to delete."""
     origin, seq = key
-    # Servers before 2.15 go on behind the newest message that the source as it is defined now has brought.
-    anchor = scan.held[origin].anchor
-    stays = anchor if anchor in places else places[0]
+    stays = scan.held[origin].choose_copy_to_keep(places)
     return [(origin, seq, stays, goes) for goes in places if goes != stays]
 
 
