@@ -33,6 +33,7 @@ from vstream.plan.plan import (
     UpdateConsumer,
     is_move,
     is_pause,
+    is_resumption,
     is_scaled_up,
 )
 from vstream.plan.stages import PlanStage, Stage, list_stages
@@ -109,6 +110,12 @@ class ApplyResult:
     unrefreshed: tuple[str, ...] = ()
     """A sentence for each reader that resumes by itself later."""
     failure: VstreamError | None = None
+
+    def list_paused(self) -> tuple[str, ...]:
+        """The streams that take no publishes: they were paused, in this run or an earlier one, and not resumed."""
+        open_streams = {change.config.name for change in (*self.refused, *self.skipped) if is_pause(change)}
+        left = [change for change in (*self.refused, *self.skipped, *self.uncertain) if is_resumption(change)]
+        return tuple(change.config.name for change in left if change.config.name not in open_streams)
 
     @property
     def is_complete(self) -> bool:

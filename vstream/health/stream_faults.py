@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vstream.formatting import format_count, format_size, summarize_names
@@ -46,19 +46,19 @@ def find_stream_faults(topology: Topology, snapshot: Snapshot) -> Iterator[Strea
                 if 0 < _tighter_limit(part, observed.config, "max_consumers") <= observed.consumers:
                     text = f"it has {format_count(observed.consumers, 'consumer')}, and refuses more (`max_consumers`)"
                     yield StreamFault(stream=part.name, evidence=text, stops_storing=False)
-                if observed.unsubscribed:
-                    yield _describe_deafness(observed)
+                if deaf := [subject for subject in observed.unsubscribed if subject != naming.pause_subject(part.name)]:
+                    yield _describe_deafness(observed, deaf)
             if observed is not None and observed.messages > max(0, observed.last_seq + 1 - observed.first_seq):
                 held = f"it holds {format_count(observed.messages, 'message')}, and says that its last sequence is {observed.last_seq:,}"
                 yield StreamFault(stream=part.name, evidence=held, code="VD513", stops_storing=False)
 
 
-def _describe_deafness(observed: StreamSnapshot) -> StreamFault:
-    is_direct_get = [subject.startswith(naming.api_subject("DIRECT.GET", "")) for subject in observed.unsubscribed]
+def _describe_deafness(observed: StreamSnapshot, unsubscribed: Sequence[str]) -> StreamFault:
+    is_direct_get = [subject.startswith(naming.api_subject("DIRECT.GET", "")) for subject in unsubscribed]
     return StreamFault(
         stream=observed.name,
         code="VD512",
-        evidence=f"its leader `{observed.leader}` is not subscribed to {summarize_names([*observed.unsubscribed])}",
+        evidence=f"its leader `{observed.leader}` is not subscribed to {summarize_names(unsubscribed)}",
         stops_storing=not all(is_direct_get),
         stops_direct_get=any(is_direct_get),
     )
@@ -78,7 +78,9 @@ def _list_evidence(
         absent = [
             subject for subject in expected if not any(is_subset(subject, listened) for listened in config.subjects)
         ]
-        if absent:
+        if [*config.subjects] == [naming.pause_subject(part.name)]:
+            yield "it is paused, because it moves or is scaled up, and takes no publishes until `vstream apply` has seen that it is there"
+        elif absent:
             yield f"it does not take {summarize_names(absent)}"
     yield from _list_changed_subjects(topology, stream, part, config)
 

@@ -492,6 +492,11 @@ def is_pause(change: Change) -> bool:
     return isinstance(change, Update) and change.handover is Handover.PAUSE
 
 
+def is_resumption(change: Change) -> bool:
+    """Whether a stream that was paused takes publishes again from then on."""
+    return isinstance(change, Update) and change.handover is Handover.RESUME
+
+
 def risk_of(change: Change) -> Risk:
     """The worst risk of a change."""
     match change:

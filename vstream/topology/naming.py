@@ -96,6 +96,11 @@ def local_name(name: str) -> str:
     return name.rpartition(ACCOUNT_SEPARATOR)[2]
 
 
+def pause_subject(name: str) -> str:
+    """What the physical stream *name* listens on alone while it takes no publishes. Users may not publish there."""
+    return f"{PHYSICAL_PREFIX}.paused.{local_name(name)}"
+
+
 def api_prefix(account: str | None) -> str:
     """
     The prefix at which the account of clients reaches the JetStream API of a hidden *account*, or its own.

@@ -226,6 +226,15 @@ def test_a_stream_that_refuses_publishes_is_seen_by_status_and_doctor(
     assert reported == ([evidence] if evidence else [])
 
 
+def test_a_stream_that_apply_left_paused_is_called_so() -> None:
+    """While it moves, its leader is not subscribed to what it listens on: nobody publishes there."""
+    seen = config("foo-write-west", subjects=["_vs.paused.foo-write-west"])
+    deaf = replace(seen.streams["foo-write-west"], unsubscribed=("_vs.paused.foo-write-west",))
+    status = assess(TOPOLOGY, with_stream(seen, deaf.name, deaf), BUNDLE)
+    ((problem, code),) = [(problem.text, problem.code) for problem in status.problems]
+    assert (problem.startswith("it is paused"), code, status.regions[0].publish.works) == (True, "VD509", 0)
+
+
 def test_a_region_that_cannot_be_asked_is_unknown_to_status_and_doctor() -> None:
     """Its servers and streams were seen: nothing of them is wrong."""
     status = assess(TOPOLOGY, unreachable(), BUNDLE)

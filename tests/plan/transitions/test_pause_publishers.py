@@ -11,6 +11,7 @@ import pytest
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, servers_with
 from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, execute_plan
+from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.plan.plan import GateKind, Plan
 from vstream.plan.stages import list_stages
@@ -178,13 +179,14 @@ async def test_it_resumes_where_servers_refuse_the_change(write: Mapping[str, An
     result = await run(refusing, render(write))
     assert ([change.config.name for change in result.refused], result.is_complete) == ([WRITE], False)
     assert servers.streams_by_name[WRITE].config.fields == before
+    assert result.list_paused() == ()
 
 
 async def test_it_is_not_touched_where_it_cannot_be_paused() -> None:
     servers = await servers_of("2.12.8")
     servers.failures[f"update {WRITE}"] = [make_refusal()]
     result = await run(servers, render(CHANGES[0]))
-    assert (len(result.refused), len(result.skipped)) == (1, 2)
+    assert (len(result.refused), len(result.skipped), result.list_paused()) == (1, 2, ())
     assert servers.calls.count(f"update {WRITE}") == 1
 
 
@@ -194,6 +196,14 @@ async def test_it_stays_paused_while_its_new_servers_lack_something() -> None:
     result = await run(servers, render(CHANGES[0]), patience=0.0)
     assert [timeout.missing for timeout in result.gate_timeouts] == ["west-2 holds nothing yet"]
     assert servers.streams_by_name[WRITE].config.subjects == PAUSED
+    first, todo, *_ = [line.plain for line in outcome.render_applied(result, "mappings.cfg")]
+    assert first == f'`{WRITE}` takes no publishes now: publishers get "no responders".'
+    assert "Run `vstream apply` again" in todo
+    # Also where the change is taken back meanwhile.
+    servers.gate_timeouts.clear()
+    assert (await run(servers, render())).is_complete
+    assert servers.streams_by_name[WRITE].config.subjects != PAUSED
+    assert plan_change(servers, render()).is_empty
 
 
 @pytest.mark.parametrize(("write", "attempts"), [(CHANGES[0], 3), (MOVED, 1)])
@@ -213,6 +223,7 @@ async def test_it_stays_paused_where_the_change_may_have_been_made(write: Mappin
     silent.__dict__ = servers.__dict__
     result = await run(silent, render(write))
     assert ([change.config.name for change in result.uncertain], len(sent)) == ([WRITE], 1 + attempts)
+    assert result.list_paused() == (WRITE,)
     assert servers.streams_by_name[WRITE].config.subjects == PAUSED
     assert (await run(servers, render(write))).is_complete
 

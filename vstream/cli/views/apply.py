@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
 from vstream.apply.execute import ApplyResult
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd
-from vstream.formatting import format_count
+from vstream.formatting import format_count, summarize_names
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH, loaded_path
 from vstream.topology.stream_config import StreamConfig
 
@@ -17,6 +17,7 @@ _MAX_NAMES_IN_LINE = 5
 
 def render_applied(result: ApplyResult, file: str) -> Iterator[Text]:
     """What was done, what was not, and what nobody knows. *file* is what servers load."""
+    yield from _render_paused(result.list_paused())
     yield Text(f"Applied: {', '.join(_list_done(result, file))}.", style="bold green" if result.is_complete else "bold")
     groups = (
         ("uncertain (no answer: it may have happened)", result.uncertain, "bold yellow"),
@@ -41,6 +42,18 @@ def render_applied(result: ApplyResult, file: str) -> Iterator[Text]:
     if result.unread_servers:
         yield Text(
             f"Nothing was removed: could not read whether the mappings of {', '.join(result.unread_servers)} still use it."
+        )
+
+
+def _render_paused(names: Sequence[str]) -> Iterator[Text]:
+    """That clients cannot publish, and what to do."""
+    if names:
+        verb = "takes" if len(names) == 1 else "take"
+        yield Text(
+            f'{summarize_names(names)} {verb} no publishes now: publishers get "no responders".', style="bold red"
+        )
+        yield Text(
+            "Run `vstream apply` again: it lets them go on once the new servers hold everything. Start those that are down first."
         )
 
 

@@ -20,11 +20,9 @@ from vstream.formatting import format_size
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import FieldChange, Handover, Update
 from vstream.plan.risk import Risk
-from vstream.topology.naming import PHYSICAL_PREFIX, local_name
+from vstream.topology.naming import pause_subject
 from vstream.topology.stream_config import ObservedStream
 
-_PAUSED = f"{PHYSICAL_PREFIX}.paused"
-"""What a paused stream listens on begins with this. Users may not publish there."""
 _RESUMED = "publishers go on, once it is all there"
 _AFFECTED_SINCE = (2, 11, 0)
 _SAFE_SINCE = (2, 15, 0)
@@ -60,7 +58,7 @@ def _may_lose_messages(update: Update, observed: ObservedStream, context: DiffCo
 
 
 def _plan_steps(update: Update, observed: ObservedStream) -> Iterator[Update]:
-    subjects, paused = list(update.config.subjects), _list_paused_subjects(observed)
+    subjects, paused = list(update.config.subjects), [pause_subject(observed.config.name)]
     why = (
         f"publishers are refused until its new servers hold it all ({format_size(observed.bytes)}): "
         "servers of 2.11 to 2.14 may lose it if a message comes meanwhile"
@@ -81,8 +79,4 @@ def _as_resumed(change: FieldChange) -> FieldChange:
 
 
 def _is_paused(observed: ObservedStream) -> bool:
-    return list(observed.config.subjects) == _list_paused_subjects(observed)
-
-
-def _list_paused_subjects(observed: ObservedStream) -> list[str]:
-    return [f"{_PAUSED}.{local_name(observed.config.name)}"]
+    return list(observed.config.subjects) == [pause_subject(observed.config.name)]
