@@ -706,6 +706,7 @@ class RepairOutput(Output):
     repaired: list[str]
     unknown: list[Plain]
     replays: list[Plain]
+    reused: list[Plain]
     doubles: list[Plain]
     unread: dict[str, str]
     open: list[str]

@@ -358,7 +358,7 @@ ALL: Final = (
         The write stream lost messages and reused their sequences for new ones. The region has the lost messages and lacks the new ones.
 
         ## What to do
-        Publish again what only the write stream has, under other message ids: `vstream repair messages` compares sequences, and finds nothing missing. `vstream audit --tables DIR` writes all sequences to the table `differences`. After a loss of power, keep the region's publishers stopped until `vstream repair messages --kind refill` has ended (docs/runbooks.md).
+        Publish again what only the write stream has, under other message ids, and delete it there: `vstream repair messages` names the sequences, and ends with 1 until then. After a loss of power, keep the region's publishers stopped until `vstream repair messages --kind refill` has ended (docs/runbooks.md).
         """,
     ),
     _code(

@@ -19,6 +19,7 @@ from vstream.health.repair.contents import (
     Held,
     Reach,
     Replay,
+    Reused,
     Tally,
     find_missing_sequences,
 )
@@ -75,6 +76,11 @@ def test_what_rises_takes_one_run() -> None:
     assert runs(list(range(100_000))).runs() == [(0, 99_999)]
 
 
+def test_the_last_one_up_to_a_number() -> None:
+    sequences = SequenceSet([(3, 5), (8, 8)])
+    assert [sequences.find_last(most) for most in (2, 3, 4, 7, 9)] == [None, 3, 4, 5, 8]
+
+
 def test_runs_in_words() -> None:
     assert SequenceSet([(1, 1), (5, 1200)]).describe() == "1, 5-1,200"
     assert SequenceSet((n, n) for n in range(1, 20, 2)).describe(2) == "1, 3 and 8 more runs"
@@ -83,7 +89,7 @@ def test_runs_in_words() -> None:
 def make_held(*seqs: int, replayed: tuple[int, ...] = ()) -> Held:
     contents = Held()
     for at, seq in enumerate(seqs, 1):
-        contents.take(at=at, seq=seq, is_replayed=seq in replayed, is_current=True, identity="")
+        contents.take(at=at, seq=seq, came=at, is_replayed=seq in replayed, is_current=True, identity="")
     return contents
 
 
@@ -133,10 +139,17 @@ def test_of_the_copies_of_a_message_the_first_stays_unless_its_source_goes_on_be
 def test_an_origin_that_was_made_again_behind_what_it_had_can_be_told_apart() -> None:
     contents = Held()
     for seq, identity in ((1, "a"), (2, "a"), (3, "b"), (1, ""), (4, "b")):
-        contents.take(at=seq, seq=seq, is_replayed=not identity, is_current=True, identity=identity)
+        contents.take(at=seq, seq=seq, came=seq, is_replayed=not identity, is_current=True, identity=identity)
     assert not contents.began_again
-    contents.take(at=5, seq=1, is_replayed=False, is_current=True, identity="c")
+    contents.take(at=5, seq=1, came=5, is_replayed=False, is_current=True, identity="c")
     assert contents.began_again
+
+
+def test_what_comes_last_before_a_pause_is_remembered() -> None:
+    contents = Held()
+    for seq, came in ((1, 10.0), (2, 10.4), (3, 10.8), (5, 12.0), (4, 14.0), (6, 15.0)):
+        contents.take(at=seq, seq=seq, came=came, is_replayed=seq == 4, is_current=True, identity="")
+    assert (contents.before_pauses, contents.newest) == ({3: 10.8, 5: 12.0}, (6, 15.0))
 
 
 def test_what_nobody_holds_is_not_missing() -> None:
@@ -287,12 +300,18 @@ def test_what_a_repair_would_do_in_words() -> None:
     tally.take(DuplicatePair(origin="foo-write-west", seq=1, stays=1, goes=9, differs=None))
     tally.take(DuplicatePair(origin="foo-write-west", seq=2, stays=2, goes=10, differs="their payloads differ"))
     copies = tally.make_duplicates("foo", "foo-read-east", "east")
-    repairs = ContentRepairs(replays=(replay,), duplicates=(copies,), unread={"x": "no answer"})
+    reused = Reused(
+        virtual="foo", reader="a", place="west", origin="foo-write-east", sequences=SequenceSet([(3, 4), (7, 7)])
+    )
+    repairs = ContentRepairs(replays=(replay,), reused=(reused,), duplicates=(copies,), unread={"x": "no answer"})
+    assert reused.as_dict()["runs"] == [[3, 4], [7, 7]]
     lines = [line.plain for line in view.render_contents(repairs)]
     assert lines == [
         "replay  foo-read-east in east: it lacks 3 messages of foo-write-west, 5-6, 8",
         "        add them at its end, from `foo-read-west`, `foo-write-west`",
         "stays   foo-read-east lacks 9 of foo-write-west: it is a schedule",
+        "blocked a in west: foo-write-east has stored other messages than it took, at 3-4, 7",
+        "        foo-write-east used these sequences again after a loss: neither has what the other has there. Publish what only foo-write-east has again, under other message ids; then delete it there",
         "delete  foo-read-east in east: it holds copies of 1 message",
         "        as foo-write-west 1, at 1 and again at 9: one stays",
         "stays   foo-read-east: 1 message with the origin and sequence of another, as at 2 and 10, but their payloads differ",
@@ -355,6 +374,7 @@ def test_what_is_left_to_do_is_told_from_what_is_not_known(is_approved: bool) ->
     unread = ContentRepairs(unread={"foo-read-west": "no answer"})
     (resumable,), (blocked,) = (find_standstills([pair("a", PairState.SILENT)], {"a": count}) for count in (3, 1))
     replay = Replay(virtual="foo", reader="a", place="west", origin="b", by_holder={"b": SequenceSet([(1, 1)])})
+    reused = Reused(virtual="foo", reader="a", place="west", origin="b", sequences=SequenceSet([(1, 1)]))
     done = RepairEnd.REPAIRED if is_approved else RepairEnd.OPEN
     outcomes = {
         RepairEnd.HEALTHY: [RepairResult(request=request)],
@@ -364,6 +384,7 @@ def test_what_is_left_to_do_is_told_from_what_is_not_known(is_approved: bool) ->
         ],
         RepairEnd.OPEN: [
             RepairResult(request=request, sourcing=silent),
+            RepairResult(request=request, contents=replace(unread, reused=(reused,))),
             RepairResult(request=request, contents=unread, still_open=("foo-read-west",)),
             RepairResult(request=request, sourcing=replace(unknown, standstills=(blocked,))),
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -33,6 +34,7 @@ Message = tuple[str, int, str, bytes]
 """Origin, sequence there, subject, payload."""
 EAST = "foo-read-east"
 WEST = "foo-write-west"
+READ = tuple(f"foo-read-{region}" for region in REGIONS)
 (STREAM,) = topology().streams
 
 
@@ -65,6 +67,9 @@ class Regions:
         """What the west publishes as soon as the server, which is killed and started again, takes it."""
         self.server.kill()
         await self.server.start()
+        return await self.publish_when_taken(subject)
+
+    async def publish_when_taken(self, subject: str) -> Message:
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -98,6 +103,13 @@ class Regions:
         while (count := (await self.api(f"STREAM.INFO.{EAST}"))["state"]["messages"]) != number:
             assert time.monotonic() < deadline, (count, number)
             await asyncio.sleep(0.02)
+
+    async def find_reused(self) -> dict[str, str]:
+        """By reader, what the west has stored again under sequences that the reader had taken."""
+        contents = await missing.read_contents(STREAM, self.connections, ignore_progress)
+        plan = await missing.plan_replays(topology(), contents, self.connections, ignore_progress)
+        assert {reused.origin for reused in plan.reused} <= {WEST}
+        return {reused.reader: reused.sequences.describe() for reused in plan.reused}
 
     async def look(self) -> tuple[Replay, ...]:
         """What is missing, and why it stays so."""
@@ -527,3 +539,82 @@ async def test_a_subject_that_is_no_text_hides_nothing_else_and_is_not_put_in_un
     assert (planned.count, list(planned.irreparable)) == (1, ["its subject is not UTF-8"])
     assert await regions.repair() == 1
     await regions.until_count(2)
+
+
+class LostEnd:
+    """A power loss: the west's write stream comes back as its disk had it once."""
+
+    def __init__(self, regions: Regions, directory: Path) -> None:
+        self.regions = regions
+        self.stored = directory / "store" / "jetstream" / "$G" / "streams" / WEST
+        self.kept = directory / "kept"
+
+    async def keep(self) -> None:
+        """Take what the disk has now."""
+        self.regions.server.kill()
+        shutil.copytree(self.stored, self.kept)
+        await self.regions.server.start()
+
+    async def lose(self) -> None:
+        """Lose what was stored since, and stay away for as long as machines do that start again."""
+        self.regions.server.kill()
+        back_at = time.monotonic() + 1
+        shutil.rmtree(self.stored)
+        shutil.copytree(self.kept, self.stored)
+        while time.monotonic() < back_at:
+            await asyncio.sleep(0.05)
+        await self.regions.server.start()
+
+
+async def test_what_took_the_sequences_of_lost_messages_is_told(regions: Regions, tmp_path: Path) -> None:
+    await regions.create()
+    disk = LostEnd(regions, tmp_path)
+    sent = {await regions.publish("west", f"foo.{number}") for number in range(4)}
+    await regions.until_held(sent, *READ)
+    await disk.keep()
+    lost = {await regions.publish_when_taken("foo.lost")}
+    lost |= {await regions.publish("west", f"foo.lost.{number}") for number in range(5)}
+    await regions.until_held({*sent, *lost}, *READ)
+    assert await regions.find_reused() == {}
+    await disk.lose()
+    # The same message again, as a client publishes it that got no answer, is where it was.
+    await regions.publish_when_taken("foo.lost")
+    skipped = [await regions.publish("west", f"foo.new.{number}") for number in range(3)]
+    assert [message[1] for message in skipped] == [6, 7, 8]
+    # Not only once it is past them: before, what comes next is not lost, either.
+    assert await regions.find_reused() == dict.fromkeys(READ, "6-8")
+    skipped += [await regions.publish("west", f"foo.new.{number}", msg_id=f"{number}") for number in range(3, 5)]
+    later = {await regions.publish("west", f"foo.later.{number}") for number in range(3)}
+    await regions.until_held({*sent, *lost, *later}, *READ)
+    assert await regions.repair() == 0
+    assert await regions.find_reused() == dict.fromkeys(READ, "6-10")
+    # One that was published again under its id is there, and one that was published under another may be deleted.
+    later.add(await regions.publish("central", "foo.new.4", msg_id="4"))
+    await regions.until_held({*sent, *lost, *later}, *READ)
+    assert await regions.find_reused() == dict.fromkeys(READ, "6-9")
+    for _, seq, _, _ in skipped[:-1]:
+        await regions.api(f"STREAM.MSG.DELETE.{WEST}", {"seq": seq})
+    assert await regions.find_reused() == {}
+
+
+async def test_where_the_last_of_a_subject_counts_what_was_replaced_since_is_not_told(
+    regions: Regions, tmp_path: Path
+) -> None:
+    await regions.create({name: {"max_msgs_per_subject": 1} for name in (WEST, EAST)})
+    disk = LostEnd(regions, tmp_path)
+    sent = await regions.publish("west", "foo.first")
+    await regions.until_held({sent})
+    await disk.keep()
+    lost = [await regions.publish_when_taken("foo.0")]
+    lost += [await regions.publish("west", f"foo.{number}") for number in range(1, 5)]
+    await regions.until_held({sent, *lost})
+    await disk.lose()
+    await regions.publish_when_taken("foo.a")
+    for key in ("b", "c", "d", "a"):
+        last = await regions.publish("west", f"foo.{key}", b"new")
+    assert last[1] == 6
+    by_another = await regions.publish("central", "foo.b", b"newer")
+    again = {await regions.publish("west", f"foo.{key}", b"newer") for key in ("c", "e")}
+    await regions.until_held({sent, *lost, by_another, *again})
+    # The first of `a` and the one of `c` were replaced in the west itself, and that of `b` in the centre.
+    assert (await regions.find_reused())[EAST] == "5-6"

@@ -128,6 +128,17 @@ def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
             yield _render_line(
                 "stays   ", "bold cyan", replay.reader, f" lacks {sequences.describe()} of {replay.origin}: {reason}"
             )
+    for reused in repairs.reused:
+        yield _render_line(
+            "blocked ",
+            "bold red",
+            reused.reader,
+            f" in {reused.place}: {reused.origin} has stored other messages than it took, at {reused.sequences.describe()}",
+        )
+        yield Text(
+            f"        {reused.origin} used these sequences again after a loss: neither has what the other has there. Publish "
+            f"what only {reused.origin} has again, under other message ids; then delete it there"
+        )
     for duplicates in repairs.duplicates:
         if duplicates.count:
             first = duplicates.examples[0]

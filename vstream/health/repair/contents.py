@@ -19,6 +19,10 @@ from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
 _MAX_NAMED = 10
+FILLER_HEADER = "Vstream-Lost"
+"""Header of a filler for a lost message that no reader has: the sequence that it fills."""
+PAUSE_SECONDS = 0.5
+"""Seconds without a message after which a reader may have taken what its origin then lost: that is not back sooner."""
 MADE_AGAIN = "the write stream was made again since, with sequences from 1"
 ADDITION = "it is an addition to a counter"
 _UNFIT_HEADERS = {
@@ -43,6 +47,10 @@ class Held:
     """The highest sequence that it sourced from the origin itself, not from a replay; 0 for none."""
     anchor: int = 0
     """The newest message, by its sequence in the reader, of the source as it is defined now."""
+    newest: tuple[int, float] = (0, 0)
+    """The last that it sourced from the origin itself: its sequence, and when it came, in seconds since 1970."""
+    before_pauses: dict[int, float] = field(default_factory=dict)
+    """The same of each after which nothing came for a while, by its sequence."""
     identities: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By the origin's identity in headers, a new one each time it is created: its first and last sequence."""
 
@@ -52,12 +60,15 @@ class Held:
         ranges = list(self.identities.values())
         return any(after[0] <= before[1] for before, after in pairwise(ranges))
 
-    def take(self, *, at: int, seq: int, is_replayed: bool, is_current: bool, identity: str) -> None:
-        """Add one message of the reader: at *at* there, and *seq* in the origin."""
+    def take(self, *, at: int, seq: int, came: float, is_replayed: bool, is_current: bool, identity: str) -> None:
+        """Add one message of the reader: at *at* there, where it *came* then, and *seq* in the origin."""
         if not self.runs.add(seq):
             self.twice.add(seq)
         if is_replayed:
             return
+        if self.newest[0] and came - self.newest[1] >= PAUSE_SECONDS:
+            self.before_pauses[self.newest[0]] = self.newest[1]
+        self.newest = seq, came
         self.least = min(self.least or seq, seq)
         self.greatest = max(self.greatest, seq)
         if is_current:
@@ -140,6 +151,28 @@ class Replay:
             "runs": [list(run) for run in self.sequences.runs()[:_MAX_NAMED]],
             "from": {name: len(sequences) for name, sequences in sorted(self.by_holder.items())},
             "left": {reason: len(sequences) for reason, sequences in sorted(self.irreparable.items())},
+        }
+
+
+@value_class
+class Reused:
+    """Sequences at which an origin has other messages by now than a reader took: the reader never takes these."""
+
+    virtual: str
+    reader: str
+    place: str
+    origin: str
+    sequences: SequenceSet
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.virtual,
+            "reader": self.reader,
+            "place": self.place,
+            "origin": self.origin,
+            "missing": len(self.sequences),
+            "runs": [list(run) for run in self.sequences.runs()[:_MAX_NAMED]],
         }
 
 
@@ -248,6 +281,7 @@ class ContentRepairs:
     """What is wrong with what streams hold, and what to do about it."""
 
     replays: tuple[Replay, ...] = ()
+    reused: tuple[Reused, ...] = ()
     duplicates: tuple[Duplicates, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
     """Streams that could not be read, with the reason."""

@@ -12,7 +12,7 @@ from vstream.errors import NotReachableError, RefusedError
 from vstream.health.assess import assess
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.refresh_readers import RefreshMode, RefreshResult, refresh_readers
-from vstream.health.repair.contents import ContentRepairs, Duplicates, RepairedContents, Replay
+from vstream.health.repair.contents import ContentRepairs, Duplicates, RepairedContents, Replay, Reused
 from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.live.scan import Tick
@@ -118,7 +118,9 @@ class RepairResult:
         contents: tuple[Replay | Duplicates, ...] = (*self.contents.replays, *self.contents.duplicates)
         can_repair = any(plan.obstacle is None for plan in plans) or any(plan.count for plan in contents)
         has_repairs = bool(self.sourcing.leftovers) or can_repair
-        is_blocked = any(plan.obstacle is not None for plan in plans) or bool(self.still_open or self.sourcing.silent)
+        is_blocked = any(plan.obstacle is not None for plan in plans) or bool(
+            self.still_open or self.sourcing.silent or self.contents.reused
+        )
         if is_blocked or (has_repairs and not self.request.is_approved):
             return RepairEnd.OPEN
         if self.sourcing.unknown or self.contents.unread:
@@ -136,6 +138,7 @@ class RepairResult:
             "repaired": list(self.repaired),
             "unknown": [item.as_dict() for item in (*self.sourcing.unknown, *self.sourcing.silent)],
             "replays": [item.as_dict() for item in self.contents.replays],
+            "reused": [item.as_dict() for item in self.contents.reused],
             "doubles": [item.as_dict() for item in self.contents.duplicates],
             "unread": dict(self.contents.unread),
             "open": list(self.still_open),
@@ -283,6 +286,7 @@ async def _plan_contents(
     """What the requested streams hold, and what to put in and to delete: of each stream as soon as it was read."""
     read: list[Contents] = []
     replays: list[Replay] = []
+    reused: list[Reused] = []
     doubled: list[Duplicates] = []
     unread: dict[str, str] = {}
     for stream in request.topology.streams:
@@ -296,10 +300,11 @@ async def _plan_contents(
         if RepairKind.REPLAY in kinds:
             lacking = await missing.plan_replays(request.topology, contents, connections, tick)
             replays += lacking.replays
+            reused += lacking.reused
             unread.update(lacking.unread)
         if RepairKind.DELETE in kinds:
             doubled += await duplicates.find_duplicates(contents, tick)
-    return read, ContentRepairs(replays=tuple(replays), duplicates=tuple(doubled), unread=unread)
+    return read, ContentRepairs(replays=tuple(replays), reused=tuple(reused), duplicates=tuple(doubled), unread=unread)
 
 
 async def _repair_contents(

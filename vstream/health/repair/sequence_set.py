@@ -50,6 +50,11 @@ class SequenceSet:
         at = bisect_right(self._firsts, number) - 1
         return at >= 0 and number <= self._lasts[at]
 
+    def find_last(self, most: int) -> int | None:
+        """The highest number that is at most *most*; None if there is none."""
+        at = bisect_right(self._firsts, most) - 1
+        return min(most, self._lasts[at]) if at >= 0 else None
+
     def __len__(self) -> int:
         """How many numbers."""
         return sum(last - first + 1 for first, last in self.runs())

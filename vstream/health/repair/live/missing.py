@@ -8,7 +8,6 @@ one, and planned: whether they can be put back.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,15 +25,14 @@ from vstream.health.repair.contents import (
     find_obstacle,
 )
 from vstream.health.repair.live.newest import PER_SUBJECT, NewestMessages, judge_missing
-from vstream.health.repair.live.refill import FILLER_HEADER
-from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, Tick, list_sequences, read_provenances
+from vstream.health.repair.live.reused import find_reused
+from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, Tick, is_missing, list_sequences, read_provenances
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import SECOND_NS, to_unix_seconds
 from vstream.jetstream import direct
-from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.plan.live.connections import choose_connection_to
-from vstream.topology import naming, physical
+from vstream.topology import physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams, replication_pairs
 from vstream.value_class import value_class
@@ -115,7 +113,9 @@ async def plan_replays(
         passed, lost = await judge_missing(scan, ranked, fetcher.connections)
         replays += [replay.exclude(passed[replay.origin], lost[replay.origin]) for replay, _ in examined]
     lacking = tuple(replay for replay in replays if replay.count or replay.irreparable)
-    return ContentRepairs(replays=lacking, unread=written.unread)
+    return ContentRepairs(
+        replays=lacking, reused=await find_reused(fetcher, scans, written.held), unread=written.unread
+    )
 
 
 def parse_write_stream(stream: VirtualStream, name: str) -> PhysicalStream:
@@ -215,7 +215,7 @@ async def _examine_gap(fetcher: Fetcher, gap: _Gap, stored: int) -> tuple[Replay
         by_holder[holder] = SequenceSet()
         async for seq, message in fetcher.fetch(origin, holder, available):
             subject = physical.published_subject(fetcher.topology.naming, fetcher.stream, message.subject)
-            if not _is_missing(scan, fetcher.stream, message, subject):
+            if not is_missing(scan, fetcher.stream, message, subject):
                 continue
             written, obstacle = to_unix_seconds(message.stored_at), find_obstacle(message.subject, message.headers)
             rank = ranks.get(seq, Rank(is_newest=True, is_behind=False))
@@ -259,13 +259,3 @@ async def _rank_by_subject(fetcher: Fetcher, gap: _Gap, holder: str, lacks: Sequ
             subject = physical.published_subject(fetcher.topology.naming, fetcher.stream, subject)
         messages.take(subject, seq)
     return messages.rank()
-
-
-def _is_missing(scan: Scan, stream: VirtualStream, message: DirectMessage, subject: str) -> bool:
-    """Whether clients miss *message*: no filler, no canary, and not too old for the stream of *scan*."""
-    if FILLER_HEADER.lower() in map(str.lower, message.headers):
-        return False
-    if any(naming.canary_subject(stream, region) == subject for region in stream.regions):
-        return False
-    max_age = scan.limit("max_age") / SECOND_NS
-    return not max_age or to_unix_seconds(message.stored_at) >= time.time() - max_age

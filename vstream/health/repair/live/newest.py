@@ -87,7 +87,7 @@ async def judge_missing(
     passed = defaultdict[str, SequenceSet](SequenceSet)
     lost = defaultdict[str, dict[str, SequenceSet]](lambda: defaultdict(SequenceSet))
     for subject, candidates in by_subject.items():
-        count, since = await _look_at(scan, subject)
+        count, since = await look_at(scan, subject)
         for newer, missing in enumerate(sorted(candidates, reverse=True)):
             is_lost = (
                 newer + count < scan.limit(PER_SUBJECT)
@@ -104,7 +104,7 @@ async def judge_missing(
     return passed, lost
 
 
-async def _look_at(scan: Scan, subject: str) -> tuple[int, float]:
+async def look_at(scan: Scan, subject: str) -> tuple[int, float]:
     """How many messages of *subject* the stream of *scan* has, and since when the first one, in seconds since 1970."""
     api = naming.api_subject("STREAM.INFO", scan.name)
     info = await ask_api(scan.connection, api, {"subjects_filter": subject}, timeout=TIMEOUT)

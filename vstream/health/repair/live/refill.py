@@ -9,6 +9,7 @@ from math import inf
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
+from vstream.health.repair.contents import FILLER_HEADER
 from vstream.health.repair.live.scan import Tick
 from vstream.health.repair.live.write import write_message
 from vstream.health.repair.sourcing import HeldMessage, LostEnd, Refill
@@ -23,8 +24,6 @@ from vstream.topology.replication import physical_streams
 
 _ANSWER_TIMEOUT = 10.0
 """Seconds for one answer."""
-FILLER_HEADER = "Vstream-Lost"
-"""Header of a filler for a lost message that no reader has: the sequence that it fills."""
 _BLOCK_MESSAGES = 128
 """Messages requested at once, backwards from a reader's last one."""
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from vstream.health.repair.contents import Held, Reach
+from vstream.health.repair.contents import FILLER_HEADER, Held, Reach
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import SECOND_NS, to_unix_seconds
 from vstream.jetstream import direct
@@ -71,6 +71,7 @@ class Scan:
                 self.held[provenance.origin].take(
                     at=message.seq,
                     seq=provenance.seq,
+                    came=message.time / SECOND_NS,
                     is_replayed=provenance.is_replayed,
                     is_current=not any(provenance.definition) or provenance.definition in current,
                     identity=provenance.identity,
@@ -163,6 +164,16 @@ async def list_sequences(connection: ReconnectingConnection, stream: str, tick: 
         deleted = SequenceSet((int(seq), int(seq)) for seq in state.get("deleted") or ())
         last = int(state["last_seq"])
         return SequenceSet([(int(state["first_seq"]), last)]) - deleted, last
+
+
+def is_missing(scan: Scan, stream: VirtualStream, message: DirectMessage, subject: str) -> bool:
+    """Whether clients miss *message*: no filler, no canary, and not too old for the stream of *scan*."""
+    if FILLER_HEADER.lower() in map(str.lower, message.headers):
+        return False
+    if any(naming.canary_subject(stream, region) == subject for region in stream.regions):
+        return False
+    max_age = scan.limit("max_age") / SECOND_NS
+    return not max_age or to_unix_seconds(message.stored_at) >= time.time() - max_age
 
 
 class Fetcher:
