@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 from vstream.syntax.document import Json
 from vstream.syntax.yaml import Path
-from vstream.topology import buckets, model, naming
+from vstream.topology import buckets, defaults, model, naming
 from vstream.topology.accounts import inbox_of
 from vstream.topology.document import (
     ConsumerDocument,
@@ -21,17 +21,7 @@ from vstream.topology.document import (
     TopologyDocument,
     TransportDocument,
 )
-from vstream.topology.fields import MIN_AGE_NS
 from vstream.topology.profiles import PROFILES
-
-_TWO_MINUTES_NS = 120 * 10**9
-_HALF_A_MINUTE_NS = 30 * 10**9
-_MAX_PENDING = 1_000
-"""What servers fill in, unless a stream or an account says otherwise (server/consumer.go, setConsumerConfigDefaults)."""
-_SURVIVES_ONE = 3
-"""Replicas: the fewest of which one can be lost without stopping."""
-_SURVIVES_TWO = 5
-"""The same for two."""
 
 _API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
 _SharedSettings = dict[tuple[model.Role, str, tuple[str, ...], str], model.StreamSettings]
@@ -315,8 +305,8 @@ def _decode_consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, 
         "num_replicas": consumer.replicas or 0,  # as many as the stream has
     }
     if consumer.ack_policy != "none":
-        fields["ack_wait"] = consumer.backoff[0] if consumer.backoff else consumer.ack_wait or _HALF_A_MINUTE_NS
-        fields["max_ack_pending"] = consumer.max_ack_pending or _MAX_PENDING
+        fields["ack_wait"] = consumer.backoff[0] if consumer.backoff else consumer.ack_wait or defaults.ACK_WAIT_NS
+        fields["max_ack_pending"] = consumer.max_ack_pending or defaults.MAX_ACK_PENDING
     optional = {
         "backoff": list(consumer.backoff),
         "description": consumer.description,
@@ -377,22 +367,8 @@ def _decode_settings(
     is_mirror = role is model.Role.READ and model.Consistency(document.streams[name].consistency).has_mirrors
     placement_tags = settings.pop("placement_tags", ())
     fields: dict[str, Json] = {
-        "retention": "limits",
-        "storage": "file",
+        **defaults.STREAM,
         "num_replicas": _choose_replicas(document, regions, place),
-        "max_age": 0,
-        "max_bytes": -1,
-        "max_msgs": -1,
-        "max_msgs_per_subject": -1,
-        "max_msg_size": -1,
-        "max_consumers": -1,
-        "discard": "old",
-        "compression": "none",
-        # Direct Get is the only read that works in a region that lost the meta leader.
-        "allow_direct": True,
-        "allow_rollup_hdrs": False,
-        "deny_delete": False,
-        "deny_purge": False,
         **{_API_NAMES.get(field, field): value for field, value in settings.items()},
     }
     if role is model.Role.ORDER:
@@ -409,7 +385,9 @@ def _decode_settings(
     if document.streams[name].core_subscribers:
         republish = PROFILES[model.Routing(document.routing)].republish(role)
         fields |= {"republish": republish} if republish else {}
-    fields.setdefault("duplicate_window", _choose_duplicate_window(document, fields, role))
+    max_age: Any = fields["max_age"]
+    window = defaults.choose_duplicate_window(role, document.server_version, max_age=max_age)
+    fields.setdefault("duplicate_window", window)
     region = document.regions.get(place)
     placement: dict[str, Json] = {"cluster": (region and region.cluster) or place}
     if placement_tags and region:
@@ -418,15 +396,12 @@ def _decode_settings(
 
 
 def _choose_replicas(document: TopologyDocument, regions: tuple[str, ...], place: str) -> int:
-    """Enough copies to survive what a place can lose: a server of a region, or one or two regions."""
     if place in document.regions:
         smallest = min((len(document.regions[region].servers) for region in regions), default=1)
-        return _SURVIVES_ONE if smallest >= _SURVIVES_ONE else 1
+        return defaults.choose_region_replicas(smallest)
     stretch = _decode_stretch(document)
-    members = len(stretch.members) if stretch else 1
     before = len(document.stretch.members) if document.stretch else 1
-    # Where some were lost with their regions, each that is left has a copy.
-    return min(members, next((number for number in (_SURVIVES_TWO, _SURVIVES_ONE) if before >= number), 1))
+    return defaults.choose_stretch_replicas(len(stretch.members) if stretch else 1, before=before)
 
 
 def _find_longest_write(document: TopologyDocument, name: str, regions: tuple[str, ...]) -> int:
@@ -435,17 +410,3 @@ def _find_longest_write(document: TopologyDocument, name: str, regions: tuple[st
     limits = [age for age in ages if isinstance(age, int)]
     # Nothing is known of a stream whose regions are all unknown.
     return 0 if 0 in limits else max(limits, default=0)
-
-
-def _choose_duplicate_window(document: TopologyDocument, fields: Mapping[str, Any], role: model.Role) -> int:
-    """
-    The default window, in nanoseconds.
-
-    A stream that sources must not deduplicate: of two messages with one id, from two
-    regions, each region would keep the one that it saw first, and they would never
-    agree again.
-    """
-    if role in {model.Role.READ, model.Role.ORDER}:
-        return 0 if document.server_version >= model.DEDUPE_OFF_SINCE else MIN_AGE_NS
-    max_age: int = fields["max_age"]
-    return min(_TWO_MINUTES_NS, max_age) if max_age else _TWO_MINUTES_NS
