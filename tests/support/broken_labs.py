@@ -23,7 +23,7 @@ from tests.support.command import Ran, require_success, vstream
 from tests.support.labs import processes_in
 from tests.support.ports import free_port
 from vstream.errors import VstreamError
-from vstream.health.status import STUCK_SECONDS
+from vstream.health.thresholds import STUCK_SECONDS
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.snapshots import take_snapshot

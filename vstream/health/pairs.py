@@ -13,15 +13,12 @@ from dataclasses import replace
 from vstream.formatting import format_duration
 from vstream.health.snapshot import SECOND_NS, Lag, Snapshot, SourceSnapshot, StreamSnapshot, to_unix_seconds
 from vstream.health.status import AssessedPair, PairState
+from vstream.health.thresholds import BEHIND_AFTER_SECONDS, SILENT_AFTER_SECONDS
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
 from vstream.topology.stream_config import StreamConfig
 from vstream.topology.units import Version, parse_version
 
-SILENT_AFTER_SECONDS = 5.0
-"""Seconds. A source that works is heard every second, messages or not; servers before 2.11 count messages only."""
-BEHIND_AFTER_SECONDS = 5.0
-"""Seconds that a message may take to arrive before its reader is called behind."""
 _FULL_SHARE = 0.98
 """A stream that is this full drops its oldest messages."""
 _SAYS_ALIVE_SINCE: Version = (2, 11, 0)

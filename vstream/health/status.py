@@ -7,11 +7,9 @@ from dataclasses import asdict, field
 from enum import Enum
 
 from vstream.health.snapshot import BeaconSighting, ServerSnapshot
+from vstream.health.thresholds import STUCK_SECONDS
 from vstream.syntax.document import Json
 from vstream.value_class import value_class
-
-STUCK_SECONDS = 30.0
-"""Seconds that a message may wait while its source is active: a source that catches up needs less."""
 
 
 class PairState(Enum):

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vstream.errors import NoRespondersError, VstreamError
-from vstream.health.pairs import BEHIND_AFTER_SECONDS, has_taken_all
+from vstream.health.pairs import has_taken_all
 from vstream.health.snapshot import SECOND_NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
+from vstream.health.thresholds import BEHIND_AFTER_SECONDS
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors, is_from_leader
