@@ -10,15 +10,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import pytest_asyncio
+from rich.progress import Progress
 
 from tests.support import single_server
 from tests.support.probe_lab import REGIONS, render, topology
+from vstream.cli.views.repair import RepairView
 from vstream.errors import RefusedError, VstreamError
 from vstream.health.live import gaps, lag
+from vstream.health.repair import pipeline
 from vstream.health.repair.contents import Duplicates, Replay
 from vstream.health.repair.live import duplicates, missing, newest, replay
 from vstream.health.repair.live.scan import ignore_progress
@@ -27,6 +30,9 @@ from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.jetstream.source_header import parse_provenance, parse_replay
+
+if TYPE_CHECKING:
+    from vstream.servers.target_servers import TargetServers
 
 pytestmark = pytest.mark.server
 
@@ -106,8 +112,19 @@ class Regions:
 
     async def find_reused(self) -> dict[str, str]:
         """By reader, what the west has stored again under sequences that the reader had taken."""
-        contents = await missing.read_contents(STREAM, self.connections, ignore_progress)
-        plan = await missing.plan_replays(topology(), contents, self.connections, ignore_progress)
+        request = pipeline.RepairRequest(
+            topology=topology(),
+            target=cast("TargetServers", None),
+            kinds=frozenset({pipeline.RepairKind.REPLAY}),
+            streams=frozenset({STREAM.name}),
+            timeout=single_server.DEADLINE,
+            is_approved=True,
+        )
+        observer = RepairView(Progress(disable=True), is_text=False)
+        _, plan = await pipeline._plan_contents(request, request.kinds, self.connections, observer)
+        result = pipeline.RepairResult(request=request, contents=plan)
+        assert (result.outcome is pipeline.RepairEnd.OPEN) == bool(plan.reused)
+        assert result.as_dict()["reused"] == [reused.as_dict() for reused in plan.reused]
         assert {reused.origin for reused in plan.reused} <= {WEST}
         return {reused.reader: reused.sequences.describe() for reused in plan.reused}
 
