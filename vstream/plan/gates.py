@@ -45,11 +45,15 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
 
 
 def _list_landed_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """What an earlier run has moved is there before it is changed again. One that is resumed waits for that anyway."""
+    """
+    What an earlier run has moved is there before it is changed again. One that is resumed waits for that anyway.
+
+    Only with one replica: of three, the servers of two may be gone for good, and the update is what goes on without them.
+    """
     updates = [change for change in changes if isinstance(change, Update) and change.handover is not Handover.RESUME]
     for name in dict.fromkeys(change.config.name for change in updates):
         observed = context.streams.get(name)
-        if observed is not None and _is_moving(observed):
+        if observed is not None and observed.config.fields.get("num_replicas") == 1 and _is_moving(observed):
             yield Gate(kind=GateKind.LANDED, stream=name)
 
 
