@@ -87,6 +87,6 @@ async def test_servers_that_nobody_can_ask_have_recorded_it_after_a_while(monkey
     missing = await recorder.ensure_recorded("foo", ["east-1"])
     wait = "servers record it once a minute: 70 seconds to go"
     assert missing == f"whether east-1 has recorded that `foo` is there is not known; {wait}"
-    monkeypatch.setattr(placement_recorder, "PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr(placement_recorder, "RECORDING_SECONDS", 0.0)
     assert await recorder.ensure_recorded("foo", ["east-1"]) is None
     assert await recorder.ensure_recorded("bar", []) is None

@@ -19,6 +19,7 @@ from vstream.errors import NoRespondersError, NotPermittedError, NotReachableErr
 from vstream.jetstream import error_codes
 from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.plan.consumer_failover import continue_from
+from vstream.plan.gates import MOVE_START_SECONDS
 from vstream.plan.plan import (
     Change,
     Create,
@@ -72,8 +73,6 @@ _REFUSAL_TIMEOUTS = {
 GATE_TIMEOUT: float = 300
 """Maximum seconds for a gate: servers retry a lost source after at most two minutes."""
 GATE_POLL_SECONDS = 0.25
-MOVE_START_TIMEOUT = 15.0
-"""Seconds within which a moved stream gets another leader. Before that, it looks settled."""
 
 
 @value_class
@@ -272,7 +271,7 @@ class _PlanRun:
             return False
         before = self.before.leaders.get(config.name)
         has_moved = before is not None and await self.administration.checker.leader(config.name) not in {before, None}
-        return has_moved or time.time() > int(moved_at) + MOVE_START_TIMEOUT
+        return has_moved or time.time() > int(moved_at) + MOVE_START_SECONDS
 
     async def _resume_streams(self, stage: PlanStage) -> None:
         """Let streams take publishes again, whatever has failed since they were paused: nobody else does it."""
@@ -368,7 +367,7 @@ class _PlanRun:
     async def _list_settled(self, missing: Mapping[Gate, str], began: float) -> list[Gate]:
         """The gates that lack nothing. A stream that moves looks so until it has begun to, soon after *began*."""
         settled = [gate for gate, lack in missing.items() if not lack]
-        if time.monotonic() >= began + MOVE_START_TIMEOUT:
+        if time.monotonic() >= began + MOVE_START_SECONDS:
             return settled
         return [gate for gate in settled if gate.stream not in self.plan.moving or await self._has_moved(gate)]
 

@@ -20,9 +20,8 @@ from vstream.lint.pipeline import Declared, LintRequest, make_linter, plan_run
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
+from vstream.topology.stream_config import GROWTH_LIMITS
 
-_GROWTH_LIMITS = ("max_age", "max_bytes", "max_msgs", "max_msgs_per_subject")
-"""Each keeps a stream from growing for ever."""
 _UNLIMITED = {None, 0, -1}
 
 
@@ -81,7 +80,7 @@ def _list_notes(bundle: Bundle) -> Iterator[str]:
         yield "It has no streams: `vstream apply` creates nothing."
     endless = set()
     for stream in bundle.streams:
-        limits = {stream.config.fields.get(limit) for limit in _GROWTH_LIMITS}
+        limits = {stream.config.fields.get(limit) for limit in GROWTH_LIMITS}
         if stream.role is not Role.CATALOG and limits <= _UNLIMITED:
             endless.add(stream.virtual)
     if endless:

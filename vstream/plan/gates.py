@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Final
 
 from vstream.plan.context import DiffContext
 from vstream.plan.plan import Change, Delete, Gate, GateKind, Handover, Update, is_move, is_scaled_up
@@ -16,8 +17,10 @@ from vstream.topology.stream_config import FORMER_PREFIX, MOVED_KEY, SCALED_KEY,
 _SOURCED = frozenset({Role.WRITE, Role.ORIGIN, Role.ORDER})
 _ALIVE = timedelta(seconds=3)
 """A source that works is heard every second, messages or not."""
-_RECORDED = 70.0
-"""Seconds after which servers have recorded what they hold."""
+RECORDING_SECONDS: Final = 70.0
+"""Seconds after which a server has recorded what it holds, also one that nobody can ask: servers do that once a minute."""
+MOVE_START_SECONDS: Final = 15.0
+"""Seconds within which a moved stream gets another leader. Before that, it looks settled."""
 _PLACES = frozenset({"num_replicas", "placement"})
 """Fields with which a stream changes servers, so that who takes from it loses sight of it."""
 
@@ -136,7 +139,9 @@ def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> I
 def _has_just_moved(stream: ObservedStream, context: DiffContext) -> bool:
     """Whether a server that holds it now may not have recorded that: each does it once a minute."""
     moved, now = stream.config.metadata_value(MOVED_KEY), context.observed.at
-    return moved is not None and moved.isdecimal() and now is not None and now.timestamp() - int(moved) < _RECORDED
+    return (
+        moved is not None and moved.isdecimal() and now is not None and now.timestamp() - int(moved) < RECORDING_SECONDS
+    )
 
 
 def _is_moving(stream: ObservedStream) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from vstream.syntax.document import Json
 from vstream.topology.model import Role
-from vstream.topology.stream_config import ObservedStream
+from vstream.topology.stream_config import GROWTH_LIMITS, ObservedStream
 from vstream.value_class import value_class
 
 _PUBLISHED_TO = frozenset({Role.WRITE, Role.ORIGIN})
@@ -23,7 +23,6 @@ _HARMLESS = {
     "duplicate_window": "applies from now on",
 }
 _Judge = Callable[["Json", "Json", "Role | None"], "Rating"]
-_GROWTH_LIMITS = frozenset({"max_age", "max_bytes", "max_msgs", "max_msgs_per_subject"})
 
 
 class Risk(Enum):
@@ -140,7 +139,7 @@ class Removal:
 
 def estimate_removal(field: str, limit: Json, stream: ObservedStream, at: datetime | None) -> Removal | None:
     """What the *limit* removes of *stream*, as it was *at* that moment; None where that is not known."""
-    if field not in _GROWTH_LIMITS or not isinstance(limit, int) or limit <= 0:
+    if field not in GROWTH_LIMITS or not isinstance(limit, int) or limit <= 0:
         return None
     held, removed = stream.messages, stream.messages
     if field == "max_msgs":

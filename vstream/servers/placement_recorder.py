@@ -18,12 +18,11 @@ from vstream.formatting import format_count
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.monitoring import MetaLog
+from vstream.plan.gates import RECORDING_SECONDS
 from vstream.servers.find_servers import Servers
 from vstream.servers.target_servers import TargetServers, make_changing_target
 from vstream.topology.model import Topology
 
-PERIOD_SECONDS = 70.0
-"""Seconds after which a server that nobody can ask has recorded what it holds: servers do that once a minute."""
 _PAUSE_SECONDS = 1.0
 _MAX_ATTEMPTS = 3
 """How often, and after how many seconds again, a server is made leader of the meta group."""
@@ -51,7 +50,7 @@ class PlacementRecorder:
         if late:
             await self._lead_from(self._target, late[0], is_leader=logs[late[0]].is_leader)
             return f"{', '.join(late)} {'has' if len(late) == 1 else 'have'} not recorded that `{stream}` is there"
-        left = self._since.setdefault(stream, time.monotonic()) + PERIOD_SECONDS - time.monotonic()
+        left = self._since.setdefault(stream, time.monotonic()) + RECORDING_SECONDS - time.monotonic()
         silent = [server for server in servers if server not in logs]
         if silent and left > 0:
             wait = f"servers record it once a minute: {format_count(int(left) + 1, 'second')} to go"

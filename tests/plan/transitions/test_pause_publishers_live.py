@@ -45,7 +45,7 @@ async def test_a_move_that_is_killed_after_each_request_loses_nothing(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(killed_apply, "REQUESTS", 1)
-    monkeypatch.setattr(gate_checks, "_MOVE_START_SECONDS", 4.0)
+    monkeypatch.setattr(gate_checks, "MOVE_START_SECONDS", 4.0)
     async with killed_apply.running_lab(LAB, place("az:a"), "2.12.8"):
         await killed_apply.run(place("az:a"), LAB)
         async with connect(list_endpoints(LAB)["west"], "west") as connection:

@@ -19,6 +19,7 @@ from vstream.formatting import quote_names
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
+from vstream.plan.gates import MOVE_START_SECONDS
 from vstream.plan.live.reader_positions import BEACON_HINT, TIMEOUT, LivePositionReader, LiveStream
 from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
@@ -33,8 +34,6 @@ _MAX_SAMPLES = 64
 _CLOCK_SKEW = timedelta(minutes=1)
 _LATE_SECONDS = 5.0
 """Seconds until a replica that begins after its leader lacks messages, and one that is not known is not waited for."""
-_MOVE_START_SECONDS = 15.0
-"""Seconds within which a moved stream gets another leader. Before that, it looks settled."""
 _REMOVING = ("max_bytes", "max_msgs_per_subject", "allow_msg_ttl")
 """Fields that let servers remove any message but the last one."""
 EnsureRecorded = Callable[[str, Sequence[str]], Awaitable[str | None]]
@@ -160,7 +159,7 @@ class LiveGateChecker:
         info = await self._admin.info(name, timeout=TIMEOUT)
         leader, *followers = await self._list_servers(name)
         moved_at, noted = parse_metadata(info["config"]).get(MOVED_KEY, "0"), self._noted.get(name)
-        if (noted is None or leader in noted.servers) and time.time() - int(moved_at) < _MOVE_START_SECONDS:
+        if (noted is None or leader in noted.servers) and time.time() - int(moved_at) < MOVE_START_SECONDS:
             return f"`{name}` has just been told to move, and is on {leader}"
         if not followers or not info["state"]["messages"] or self._read_replicas is None:
             return None
