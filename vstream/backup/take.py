@@ -32,6 +32,7 @@ from vstream.plan.live.connections import choose_connection_to, connect_reconnec
 from vstream.runner.read_back import captured_stream, stored_record
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role, Topology
+from vstream.topology.naming import is_paused
 from vstream.topology.stream_config import StreamConfig, source_name
 from vstream.value_class import value_class
 
@@ -164,6 +165,11 @@ async def _save(connection: ReconnectingConnection, stream: RenderedStream, dire
     info, (consumers, unheard) = await admin.info(name), await admin.consumers(name)
     if unheard:
         raise NotReachableError(f"no server answers for the consumers {', '.join(unheard)} of `{name}`")
+    if is_paused(StreamConfig(name=name, fields=info["config"])):
+        raise RefusedError(
+            f"`{name}` takes no publishes, because it moves or is scaled up: so would what is restored",
+            hint="run `vstream apply` first",
+        )
     with directory.snapshot_file(name).open("xb") as file:
         head = await take_snapshot(connection, name, file.write)
     positions = {

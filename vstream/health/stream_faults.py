@@ -78,7 +78,7 @@ def _list_evidence(
         absent = [
             subject for subject in expected if not any(is_subset(subject, listened) for listened in config.subjects)
         ]
-        if [*config.subjects] == [naming.pause_subject(part.name)]:
+        if naming.is_paused(config):
             yield "it is paused, because it moves or is scaled up, and takes no publishes until `vstream apply` has seen that it is there"
         elif absent:
             yield f"it does not take {summarize_names(absent)}"

@@ -16,6 +16,7 @@ from vstream.plan.plan import (
     Delete,
     DeleteConsumer,
     FieldChange,
+    GateKind,
     Plan,
     Update,
     UpdateConsumer,
@@ -190,5 +191,7 @@ def _select_compared(plan: Mapping[str, Any]) -> dict[str, Any]:
     changes = [select(change) for change in plan["changes"]]
     for change in changes:
         change["fields"] = [select(field) for field in change.get("fields", ())]
+    # A move that an earlier run began has ended since: there is less to wait for.
+    gates = [gate for gate in plan["gates"] if gate["gate"] != GateKind.LANDED.value]
     compared = {key: value for key, value in select(plan).items() if key not in _FOLLOWING and value}
-    return {**compared, "changes": changes}
+    return {**compared, "changes": changes, "gates": gates}

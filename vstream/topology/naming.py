@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD
-from vstream.topology.stream_config import ACCOUNT_SEPARATOR, FORMER_PREFIX, HIDDEN_PREFIXES, source_api
+from vstream.topology.stream_config import ACCOUNT_SEPARATOR, FORMER_PREFIX, HIDDEN_PREFIXES, StreamConfig, source_api
 
 if TYPE_CHECKING:
     from vstream.topology.model import Naming, Topology, VirtualStream
@@ -99,6 +99,11 @@ def local_name(name: str) -> str:
 def pause_subject(name: str) -> str:
     """What the physical stream *name* listens on alone while it takes no publishes. Users may not publish there."""
     return f"{PHYSICAL_PREFIX}.paused.{local_name(name)}"
+
+
+def is_paused(config: StreamConfig) -> bool:
+    """Whether a stream with *config* takes no publishes, because it moves or is scaled up."""
+    return [*config.subjects] == [pause_subject(config.name)]
 
 
 def api_prefix(account: str | None) -> str:

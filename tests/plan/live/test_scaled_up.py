@@ -134,7 +134,7 @@ async def test_new_replicas_get_what_was_there_before_or_apply_fails(state: Path
     going_on = next(address for address in list_addresses("slow") if address.server.name == writes[compared])
     async with connect(Endpoint(urls=(f"nats://127.0.0.1:{going_on.client}",)), "west") as connection:
         await check_that_clients_wait(connection, file, paused, writes[paused])
-        await check_that_apply_fails(connection, file, compared, reads[compared])
+        await check_that_apply_fails(connection, file, compared, reads[compared], scaled=paused)
     await asyncio.to_thread(vstream, "lab", "down", "slow", "--purge")
 
 
@@ -172,11 +172,12 @@ async def check_that_clients_wait(connection: Connection, file: Path, name: str,
     assert not await find_late(list_addresses("slow"), stream)
 
 
-async def check_that_apply_fails(connection: Connection, file: Path, name: str, leader: str) -> None:
+async def check_that_apply_fails(connection: Connection, file: Path, name: str, leader: str, *, scaled: str) -> None:
     """
     Nobody keeps a source back: new replicas may begin with what comes from there, and every run says so.
 
-    Before the new group has a leader, a message that came would end the source until then.
+    Before the new group has a leader, a message that came would end the source until then. The write stream *scaled* keeps its
+    three replicas: a server that gives one up logs that, and would be blocked too early.
     """
     stream, admin = f"{name}-read-west", JetStreamAdmin(connection)
     publisher = Publisher(connection, f"_vs.{name}.west.{name}.x")
@@ -184,7 +185,7 @@ async def check_that_apply_fails(connection: Connection, file: Path, name: str, 
         while (await admin.info(stream))["state"]["messages"] < HELD:
             await publisher.publish()
     followers = list_others(leader)
-    write_topology(file, read=name)
+    write_topology(file, write=scaled, read=name)
     with blocked_server(leader):
         applying = asyncio.create_task(apply(file))
         async with asyncio.timeout(60):
@@ -196,8 +197,8 @@ async def check_that_apply_fails(connection: Connection, file: Path, name: str, 
     for run in (failed, await apply(file)):
         assert (run.code, f"`{stream}`: the replica on `" in run.err) == (3, True), run.out + run.err
     # The leader still has everything, and gives it to new replicas.
-    for scaled in (None, name):
-        write_topology(file, read=scaled)
+    for read in (None, name):
+        write_topology(file, write=scaled, read=read)
         applied = await apply(file)
         assert applied.code == 0, applied.out + applied.err
     assert not await find_late(list_addresses("slow"), stream)

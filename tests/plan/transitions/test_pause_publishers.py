@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,8 @@ from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
+from vstream.plan import saved
+from vstream.plan.live.gate_checks import find_lack_of_replicas
 from vstream.plan.plan import GateKind, Plan
 from vstream.plan.stages import list_stages
 from vstream.topology.bundle import Bundle
@@ -236,3 +239,36 @@ async def test_what_still_moves_is_not_changed_before_it_is_there() -> None:
     assert landed.stream == READ
     assert (await run(servers, desired)).is_complete
     assert servers.calls[0] == f"gate landed {READ}"
+
+
+async def test_a_reviewed_plan_is_the_same_after_more_publishes() -> None:
+    servers = await servers_of("2.12.8")
+    desired = render(CHANGES[0])
+    reviewed = json.loads(json.dumps(saved.to_dict(plan_change(servers, desired))))
+    servers.streams_by_name[WRITE] = replace(servers.streams_by_name[WRITE], messages=8, bytes=10**9)
+    saved.require_same(plan_change(servers, desired), reviewed)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "current", "lack"),
+    [
+        (3, (True, True), None),
+        (3, (True, False), None),  # one of three is down, or taken out for good
+        (3, (True,), None),
+        (3, (False, False), "1 of 3 replicas of `foo` are current"),
+        (3, (), "1 of 3 replicas of `foo` are current"),
+        (1, (), None),
+        (1, (True,), "`foo` has 2 replicas on its way to 1"),
+    ],
+)
+def test_a_paused_stream_waits_for_most_of_its_replicas(
+    replicas: int, current: tuple[bool, ...], lack: str | None
+) -> None:
+    followers = [{"name": f"west-{number}", "current": is_current} for number, is_current in enumerate(current, 2)]
+    cluster = {"name": "west", "leader": "west-1", "replicas": followers}
+    info = {"config": {"num_replicas": replicas}, "cluster": cluster}
+    assert find_lack_of_replicas(info, "foo") == lack
+    cluster["replicas"] = [follower | {"offline": True} for follower in followers]
+    assert (find_lack_of_replicas(info, "foo") is None) is (replicas == 1 and not current)
+    cluster["leader"] = ""
+    assert find_lack_of_replicas(info, "foo") == "`foo` has no leader"

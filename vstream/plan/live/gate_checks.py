@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.formatting import quote_names
@@ -125,13 +125,13 @@ class LiveGateChecker:
     async def _check_place(self, gate: Gate) -> str | None:
         if gate.kind is GateKind.RECORDED:
             return await self._check_recorded(gate)
+        if gate.kind is GateKind.HELD:
+            return await self._check_held(gate)
         if (missing := await self._check_settled(gate)) is not None:
             return missing
         match gate.kind:
             case GateKind.PAUSED:
                 return await self._check_at_rest(gate)
-            case GateKind.HELD:
-                return await self._check_held(gate.stream)
             case GateKind.SCALED:
                 return await self._compare_replicas(gate.stream)
             case _:
@@ -154,13 +154,23 @@ class LiveGateChecker:
             return f"not all replicas of `{gate.stream}` are current"
         return None
 
-    async def _check_held(self, name: str) -> str | None:
-        """What new servers of *name*, which is paused, lack: they hold anything once they have the snapshot of all of it."""
+    async def _check_held(self, gate: Gate) -> str | None:
+        """
+        What new servers of a paused stream lack: they hold anything once they have the snapshot of all of it.
+
+        The snapshot is in the log of the group once most of it follows: one that is down may catch up later, or never.
+        """
+        name = gate.stream
         info = await self._admin.info(name, timeout=TIMEOUT)
-        leader, *followers = await self._list_servers(name)
-        moved_at, noted = parse_metadata(info["config"]).get(MOVED_KEY, "0"), self._noted.get(name)
-        if (noted is None or leader in noted.servers) and time.time() - int(moved_at) < MOVE_START_SECONDS:
+        if (lack := find_lack_of_replicas(info, name)) is not None:
+            return lack
+        leader, moved_at = info["cluster"]["leader"], parse_metadata(info["config"]).get(MOVED_KEY, "")
+        age, noted = time.time() - int(moved_at) if moved_at.isdecimal() else -1, self._noted.get(name)
+        # The clock of whoever has noted it may be ahead.
+        if (noted is None or leader in noted.servers) and 0 <= age < MOVE_START_SECONDS:
             return f"`{name}` has just been told to move, and is on {leader}"
+        replicas = info["cluster"].get("replicas") or ()
+        followers = [str(replica.get("name")) for replica in replicas if not replica.get("offline")]
         if not followers or not info["state"]["messages"] or self._read_replicas is None:
             return None
         since, _ = self._replicas.setdefault(name, (time.monotonic(), {}))
@@ -361,6 +371,20 @@ class LiveGateChecker:
         if position.seq < origin.last_seq:
             return f"`{reader.name}` is at {position.seq:,} of {origin.last_seq:,} in `{origin.name}`"
         return None
+
+
+def find_lack_of_replicas(info: Mapping[str, Any], name: str) -> str | None:
+    """What the stream *name* lacks until most of its replicas are where it is placed, and current."""
+    cluster, target = info.get("cluster") or {}, int(info["config"].get("num_replicas") or 1)
+    replicas, place = cluster.get("replicas") or (), (info["config"].get("placement") or {}).get("cluster")
+    if not cluster.get("leader"):
+        return f"`{name}` has no leader"
+    if place not in {None, cluster.get("name")}:
+        return f"`{name}` is still in cluster `{cluster.get('name')}`"
+    if len(replicas) + 1 > target:
+        return f"`{name}` has {len(replicas) + 1} replicas on its way to {target}"
+    current = 1 + sum(bool(replica.get("current")) and not replica.get("offline") for replica in replicas)
+    return None if current > target // 2 else f"{current} of {target} replicas of `{name}` are current"
 
 
 def _describe_empty(servers: Sequence[str], stream: str) -> str:

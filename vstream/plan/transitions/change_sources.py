@@ -17,6 +17,7 @@ from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.subjects.algebra import FULL_WILDCARD, is_subset, overlaps
 from vstream.topology.bundle import RenderedStream
+from vstream.topology.naming import is_paused
 from vstream.topology.stream_config import (
     FROM_KEY,
     OWNERSHIP_KEYS,
@@ -59,7 +60,8 @@ def find_subject_left_out(reader: str, fields: Sequence[FieldChange], context: D
         subjects_after = _list_subjects_taken(after)
         for subject in _list_subjects_taken(before):
             is_stored = True
-            if origin is not None and "subjects" in origin.config.fields:
+            # What a paused one listens on says nothing of what it stores.
+            if origin is not None and "subjects" in origin.config.fields and not is_paused(origin.config):
                 is_stored = any(overlaps(subject, listed) for listed in origin.config.subjects)
             if is_stored and not any(is_subset(subject, pattern) for pattern in subjects_after):
                 return before.stream, subject

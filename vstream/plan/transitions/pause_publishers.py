@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from vstream.formatting import format_size
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import FieldChange, Handover, Update
 from vstream.plan.risk import Risk
-from vstream.topology.naming import pause_subject
+from vstream.topology.naming import is_paused, pause_subject
 from vstream.topology.stream_config import ObservedStream
 
 _RESUMED = "publishers go on, once it is all there"
@@ -36,7 +35,7 @@ def pause_while_moving(outcomes: Sequence[Outcome], context: DiffContext) -> Ite
             yield outcome
         elif _may_lose_messages(outcome, observed, context):
             yield from _plan_steps(outcome, observed)
-        elif _is_paused(observed):
+        elif is_paused(observed.config):
             yield replace(outcome, fields=tuple(map(_as_resumed, outcome.fields)), handover=Handover.RESUME)
         else:
             yield outcome
@@ -60,10 +59,10 @@ def _may_lose_messages(update: Update, observed: ObservedStream, context: DiffCo
 def _plan_steps(update: Update, observed: ObservedStream) -> Iterator[Update]:
     subjects, paused = list(update.config.subjects), [pause_subject(observed.config.name)]
     why = (
-        f"publishers are refused until its new servers hold it all ({format_size(observed.bytes)}): "
+        "publishers are refused until its new servers hold it all: "
         "servers of 2.11 to 2.14 may lose it if a message comes meanwhile"
     )
-    if not _is_paused(observed):
+    if not is_paused(observed.config):
         before = list(observed.config.subjects)
         pause = FieldChange(field="subjects", before=before, after=[*paused], risk=Risk.DISRUPTIVE, why=why)
         config = observed.config.with_fields(subjects=[*paused])
@@ -76,7 +75,3 @@ def _plan_steps(update: Update, observed: ObservedStream) -> Iterator[Update]:
 
 def _as_resumed(change: FieldChange) -> FieldChange:
     return replace(change, risk=Risk.SAFE, why=_RESUMED) if change.field == "subjects" else change
-
-
-def _is_paused(observed: ObservedStream) -> bool:
-    return list(observed.config.subjects) == [pause_subject(observed.config.name)]
