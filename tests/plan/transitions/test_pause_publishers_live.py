@@ -78,7 +78,14 @@ async def test_while_servers_are_upgraded_any_older_one_may_hold_the_stream(stat
         await killed_apply.run(place("az:b"), LAB)
         endpoints, moved = list_endpoints(LAB), replace(place("az:c"), server_version=(2, 15))
         async with connect(endpoints["west"], "west") as connection:
-            await connection.request_json("foo.x", timeout=5)
+            acknowledged: list[int] = []
+            stopped = asyncio.Event()
+            publishing = asyncio.create_task(publish(connection, acknowledged, stopped))
+            async with asyncio.timeout(30):  # until this server has heard who listens
+                while not acknowledged:
+                    await asyncio.sleep(0.01)
+            stopped.set()
+            await publishing
         for url in endpoints["west"].urls[1:]:
             west = replace(endpoints["west"], urls=(url,))
             request = PlanRequest(topology=moved, bundle=render_bundle(moved), endpoints={"west": west})
