@@ -14,7 +14,7 @@ from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.progress import progress_bar, show_steps
 from vstream.formatting import summarize_names
-from vstream.plan.plan import Delete, Plan, is_resumption
+from vstream.plan.plan import Delete, Plan
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.server_plan import ServerPlan, make_server_plan
 from vstream.topology.bundle import loaded_path
@@ -42,7 +42,7 @@ def exit_if_blocked(plan: Plan) -> None:
     """Ends with 1 if something is refused, and with 3 if only nobody answered for it."""
     if plan.blocked:
         console.print_problem("Nothing was changed: resolve what is blocked first.")
-        if paused := [change.config.name for change in plan.changes if is_resumption(change)]:
+        if paused := plan.list_paused():
             console.print_problem(f'Until then publishers get "no responders" from {summarize_names(paused)}.')
         exit_unless_yes(is_no=bool(plan.refusals), is_unknown=True)
 

@@ -109,14 +109,7 @@ class Gate:
                 | GateKind.SCALED
                 | GateKind.HELD
             ):
-                also = f", and holds what {names} holds" if self.kind is GateKind.ARRIVED and names else ""
-                if self.kind is GateKind.RECORDED:
-                    also = ", its servers have recorded it, and it holds what it held"
-                if self.kind is GateKind.HELD:
-                    also = ", and its new servers hold what it held"
-                if self.kind is GateKind.SCALED:
-                    also = ", and none whose server can be asked begins after its leader"
-                return f"`{self.stream}` is where it is placed, with all of its replicas{also}"
+                return self._describe_place(names)
             case GateKind.COPIED:
                 return f"`{self.stream}` holds all that {names} holds"
             case GateKind.AT_REST | GateKind.PAUSED:
@@ -127,6 +120,19 @@ class Gate:
                 return f"{names} {'has' if len(self.counterparts) == 1 else 'have'} everything of `{self.stream}`, and nothing more comes into it"
             case GateKind.UNCHANGED:
                 return f"nothing has come into `{self.stream}` since {names} had everything of it"
+
+    def _describe_place(self, names: str) -> str:
+        also = ""
+        match self.kind:
+            case GateKind.HELD:
+                return f"`{self.stream}` is where it is placed, and most of its servers hold what it held"
+            case GateKind.ARRIVED if names:
+                also = f", and holds what {names} holds"
+            case GateKind.RECORDED:
+                also = ", its servers have recorded it, and it holds what it held"
+            case GateKind.SCALED:
+                also = ", and none whose server can be asked begins after its leader"
+        return f"`{self.stream}` is where it is placed, with all of its replicas{also}"
 
 
 @value_class
@@ -448,6 +454,12 @@ class Plan:
     def is_destructive(self) -> bool:
         """Whether any change can lose or double messages. Servers that leave take along what others store there."""
         return bool(self.leaving or self.losses) or any(risk_of(change).is_destructive for change in self.changes)
+
+    def list_paused(self) -> tuple[str, ...]:
+        """The streams that an earlier run has paused: they take no publishes until the plan is carried out."""
+        open_streams = {change.config.name for change in self.changes if is_pause(change)}
+        resumed = [change.config.name for change in self.changes if is_resumption(change)]
+        return tuple(name for name in resumed if name not in open_streams)
 
     @property
     def touches_many(self) -> bool:

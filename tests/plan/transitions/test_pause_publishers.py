@@ -249,6 +249,16 @@ async def test_a_reviewed_plan_is_the_same_after_more_publishes() -> None:
     saved.require_same(plan_change(servers, desired), reviewed)
 
 
+async def test_only_what_an_earlier_run_has_paused_is_called_paused() -> None:
+    servers = await servers_of("2.12.8")
+    desired = render(CHANGES[0])
+    assert plan_change(servers, desired).list_paused() == ()
+    stream = servers.streams_by_name[WRITE]
+    servers.streams_by_name[WRITE] = replace(stream, config=stream.config.with_fields(subjects=[*PAUSED]))
+    for bundle in (desired, render()):
+        assert plan_change(servers, bundle).list_paused() == (WRITE,)
+
+
 @pytest.mark.parametrize(
     ("replicas", "current", "lack"),
     [

@@ -284,7 +284,7 @@ def refuses_messages(patient: Patient) -> Iterator[Symptom]:
     ## Why is this bad?
     A sealed stream stores nothing. A full stream with `discard: new` refuses every publish; a full reader stops
     sourcing. A stream with other subjects never receives the mapped publishes: publishers get "no responders". So it is
-    where `vstream apply` paused a stream that moves, and ended before it was there. If it
+    while `vstream apply` moves a stream, or where that ended too early. If a stream
     changes subjects, messages are stored, but readers of the virtual stream do not find them. With `no_ack`, publishers
     wait in vain; without `allow_direct`, Direct Get is not answered. Above `max_consumers`, clients get no new one.
 

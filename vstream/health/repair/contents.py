@@ -143,12 +143,7 @@ class Replay:
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
         return {
-            "stream": self.virtual,
-            "reader": self.reader,
-            "place": self.place,
-            "origin": self.origin,
-            "missing": self.count,
-            "runs": [list(run) for run in self.sequences.runs()[:_MAX_NAMED]],
+            **_name_missing(self, self.sequences),
             "from": {name: len(sequences) for name, sequences in sorted(self.by_holder.items())},
             "left": {reason: len(sequences) for reason, sequences in sorted(self.irreparable.items())},
         }
@@ -166,14 +161,18 @@ class Reused:
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
-        return {
-            "stream": self.virtual,
-            "reader": self.reader,
-            "place": self.place,
-            "origin": self.origin,
-            "missing": len(self.sequences),
-            "runs": [list(run) for run in self.sequences.runs()[:_MAX_NAMED]],
-        }
+        return _name_missing(self, self.sequences)
+
+
+def _name_missing(item: Replay | Reused, sequences: SequenceSet) -> dict[str, Json]:
+    return {
+        "stream": item.virtual,
+        "reader": item.reader,
+        "place": item.place,
+        "origin": item.origin,
+        "missing": len(sequences),
+        "runs": [list(run) for run in sequences.runs()[:_MAX_NAMED]],
+    }
 
 
 def find_obstacle(subject: str, headers: Iterable[str]) -> str:

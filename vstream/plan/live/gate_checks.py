@@ -143,11 +143,8 @@ class LiveGateChecker:
         cluster = info.get("cluster") or {}
         replicas = cluster.get("replicas") or ()
         number, target = len(replicas) + 1, int(info["config"].get("num_replicas") or 1)
-        placement = info["config"].get("placement") or {}
-        if not cluster.get("leader"):
-            return f"`{gate.stream}` has no leader"
-        if placement.get("cluster", cluster.get("name")) != cluster.get("name"):
-            return f"`{gate.stream}` is still in cluster `{cluster.get('name')}`"
+        if (misplaced := _find_misplacement(info, gate.stream)) is not None:
+            return misplaced
         if number != target:
             return f"`{gate.stream}` has {number} replicas on its way to {target}"
         if not all(replica.get("current") for replica in replicas):
@@ -375,16 +372,21 @@ class LiveGateChecker:
 
 def find_lack_of_replicas(info: Mapping[str, Any], name: str) -> str | None:
     """What the stream *name* lacks until most of its replicas are where it is placed, and current."""
-    cluster, target = info.get("cluster") or {}, int(info["config"].get("num_replicas") or 1)
-    replicas, place = cluster.get("replicas") or (), (info["config"].get("placement") or {}).get("cluster")
-    if not cluster.get("leader"):
-        return f"`{name}` has no leader"
-    if place not in {None, cluster.get("name")}:
-        return f"`{name}` is still in cluster `{cluster.get('name')}`"
+    if (misplaced := _find_misplacement(info, name)) is not None:
+        return misplaced
+    replicas, target = info["cluster"].get("replicas") or (), int(info["config"].get("num_replicas") or 1)
     if len(replicas) + 1 > target:
         return f"`{name}` has {len(replicas) + 1} replicas on its way to {target}"
     current = 1 + sum(bool(replica.get("current")) and not replica.get("offline") for replica in replicas)
     return None if current > target // 2 else f"{current} of {target} replicas of `{name}` are current"
+
+
+def _find_misplacement(info: Mapping[str, Any], name: str) -> str | None:
+    """Why the stream *name* is not led in the cluster where it is placed, or None."""
+    cluster, place = info.get("cluster") or {}, (info["config"].get("placement") or {}).get("cluster")
+    if not cluster.get("leader"):
+        return f"`{name}` has no leader"
+    return None if place in {None, cluster.get("name")} else f"`{name}` is still in cluster `{cluster.get('name')}`"
 
 
 def _describe_empty(servers: Sequence[str], stream: str) -> str:
