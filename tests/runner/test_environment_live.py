@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.meta_leader import lead_meta_group_from
 from tests.support.scenario_runs import TOPOLOGY, scenario
 from vstream.apply import region_change
 from vstream.chaos.faults import resolve
@@ -84,6 +85,7 @@ async def test_a_step_after_which_readers_do_not_resume_leaves_the_run_with_what
         request = InjectionRequest(
             target=target, topology=environment.topology, command=cut.command, is_forced=True, timeout=30
         )
+        await lead_meta_group_from("rehearsal", "central-1")  # which everybody still reaches
         await inject(request, await resolve(cut, target, environment.topology, needs_successor=True))
         drain = ChangeRegion(command=RegionCommand.DRAIN, region="central")
         changed = await change_region_in_lab(environment, drain)

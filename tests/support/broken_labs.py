@@ -21,18 +21,17 @@ import yaml
 from tests.support.chaos_lab import background, wait_until_copied
 from tests.support.command import Ran, require_success, vstream
 from tests.support.labs import processes_in
+from tests.support.meta_leader import lead_meta_group_from
 from tests.support.ports import free_port
 from vstream.errors import VstreamError
 from vstream.health.thresholds import STUCK_SECONDS
-from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
-from vstream.lab.status import find_system_endpoint, list_addresses, list_endpoints
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
-from vstream.servers.leaders import find_meta_leader, wait_for_successor
 
 LAB = "broken"
 OTHER_VERSION = "2.14.6"
@@ -213,20 +212,6 @@ class BrokenLab:
 
         await until(find_silence)
 
-    async def lead_from(self, server: str) -> None:
-        """Let *server* lead the meta group: which regions have the JetStream API during a cut depends on where it is."""
-        monitors = [url for endpoint in list_endpoints(LAB).values() for url in endpoint.monitor]
-
-        async def led_by_another() -> str | None:
-            leader = await find_meta_leader(monitors)
-            if leader not in {server, None}:
-                async with connect(find_system_endpoint(LAB), "lab") as system:
-                    await JetStreamAdmin(system).step_down_meta(server)
-                await wait_for_successor(lambda: find_meta_leader(monitors), leader)
-            return None if leader == server else f"the meta leader was {leader}"
-
-        await until(led_by_another)
-
 
 async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 120.0) -> None:
     """Return once *complaint* has none; fail with its last one."""
@@ -388,7 +373,7 @@ def with_fault(*arguments: str, silences: tuple[str, str] | None = None) -> Brea
     @asynccontextmanager
     async def break_lab(broken: BrokenLab) -> AsyncIterator[None]:
         if silences is not None:
-            await broken.lead_from("central-1")
+            await lead_meta_group_from(LAB, "central-1")
         await broken.chaos(*arguments)
         if silences is not None:
             await broken.until_silent(*silences)

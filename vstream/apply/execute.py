@@ -436,9 +436,8 @@ class _PlanRun:
     async def _make_change(self, change: Change) -> None:
         try:
             config = await _retry(lambda: self._complete_config(change))
-            if is_scaled_up(change) and isinstance(
-                config, StreamConfig
-            ):  # and compared by the next run, whatever ends this one
+            # Whatever ends this run, the next one compares the replicas.
+            if is_scaled_up(change) and isinstance(config, StreamConfig):
                 config = with_noted_scaling(config, str(int(time.time())))
         except VstreamError as failure:
             self.outcome.skipped.append(change)

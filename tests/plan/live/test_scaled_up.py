@@ -14,12 +14,12 @@ import pytest
 
 from tests.support.command import Ran, vstream
 from tests.support.labs import pids
+from tests.support.meta_leader import lead_meta_group_from
 from vstream.errors import VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab.status import find_system_endpoint, list_addresses, list_endpoints
-from vstream.servers.leaders import find_meta_leader
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.topology.model import Endpoint
 from vstream.topology.server_address import ServerAddress
 
@@ -126,11 +126,7 @@ async def test_new_replicas_get_what_was_there_before_or_apply_fails(state: Path
     writes, reads = ({name: leaders[f"{name}-{role}-west"] for name in NAMES} for role in ("write", "read"))
     compared = next(name for name in NAMES if writes[name] != reads[name])
     paused = next(name for name in NAMES if name != compared and writes[name] != writes[compared])
-    async with asyncio.timeout(60), connect(find_system_endpoint("slow"), "slow") as system:
-        while await find_meta_leader(west.monitor) != writes[compared]:
-            with suppress(VstreamError):
-                await JetStreamAdmin(system).step_down_meta(writes[compared])
-            await asyncio.sleep(0.2)
+    await lead_meta_group_from("slow", writes[compared])
     going_on = next(address for address in list_addresses("slow") if address.server.name == writes[compared])
     async with connect(Endpoint(urls=(f"nats://127.0.0.1:{going_on.client}",)), "west") as connection:
         await check_that_clients_wait(connection, file, paused, writes[paused])
