@@ -18,7 +18,7 @@ import pytest
 from tests.support.lint_inputs import surroundings
 from vstream.findings import Finding, Severity
 from vstream.lint.engine import lint
-from vstream.lint.gather import Source
+from vstream.lint.parse_files import Source
 
 STORE = "jetstream { store_dir: /d, max_mem: 1G, max_file: 1G }\n"
 SERVER = "server_name: s1\nlisten: 127.0.0.1:4222\n"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from vstream.lint.gather import Source, gather_sources
+from vstream.lint.parse_files import Source, parse_sources
 from vstream.lint.workspace import MappingsBlock, ServerConf
 
 
 def server(text: str) -> ServerConf:
-    gathered = gather_sources([Source(name="a.conf", content=text.encode())], read=lambda _: b"")
-    assert gathered.findings == []
-    return gathered.servers[0]
+    parsed = parse_sources([Source(name="a.conf", content=text.encode())], read=lambda _: b"")
+    assert parsed.findings == []
+    return parsed.servers[0]
 
 
 def block(text: str) -> MappingsBlock:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.night import with_night
 from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.lint.gather import Source, gather_sources
+from vstream.lint.parse_files import Source, parse_sources
 from vstream.lint.registry import run_rules
 from vstream.lint.rules.servers.reload import reload_refused
 
@@ -175,7 +175,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def find_expected(server: Reloading, changes: dict[str, str | None]) -> list[str]:
     """What the rule says of *changes*."""
     before, after = (
-        gather_sources([Source(name="server.conf", content=server.text(config).encode())], read=lambda _: b"")
+        parse_sources([Source(name="server.conf", content=server.text(config).encode())], read=lambda _: b"")
         for config in ({}, changes)
     )
     workspace = replace(after.workspace(None, server.version), running=tuple(before.servers))

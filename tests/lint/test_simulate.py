@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from vstream.cli.views import map as map_view
-from vstream.lint.gather import Source, gather_sources
+from vstream.lint.parse_files import Source, parse_sources
 from vstream.lint.simulate import Simulation, simulate
 
 
 def answer(text: str, subject: str, cluster: str | None = "west") -> Simulation:
-    workspace = gather_sources([Source(name="m.cfg", content=text.encode())], read=lambda _: b"").workspace()
+    workspace = parse_sources([Source(name="m.cfg", content=text.encode())], read=lambda _: b"").workspace()
     return simulate(workspace.blocks[0], subject, cluster, ("west", "east"))
 
 

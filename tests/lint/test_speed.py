@@ -12,7 +12,7 @@ from tests.support.night import repetitions
 from tests.support.topologies import many_streams
 from vstream.lint.check_topology import check_topology
 from vstream.lint.engine import lint
-from vstream.lint.gather import Source, gather_sources
+from vstream.lint.parse_files import Source, parse_sources
 from vstream.lint.reading.accounts import read_server_flow
 from vstream.lint.simulate import ListeningStream, tabulate_account
 from vstream.render import pipeline as rendering
@@ -71,7 +71,7 @@ def test_the_table_of_an_account_grows_with_rules_and_streams_and_not_with_their
     def table(count: int) -> int:
         rules = "\n".join(f'"s{number}.*": "to.s{number}"' for number in range(count))
         text = accounts(count).replace("B: {", f"B: {{mappings: {{{rules}}}, ")
-        workspace = gather_sources([Source(name="s.conf", content=text.encode())], read=lambda _: b"").workspace()
+        workspace = parse_sources([Source(name="s.conf", content=text.encode())], read=lambda _: b"").workspace()
         flow = read_server_flow(workspace.servers[0])
         (block,) = workspace.blocks
         streams = [

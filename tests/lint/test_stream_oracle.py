@@ -20,7 +20,7 @@ import pytest
 from tests.support.jetstream import JetStreamServer
 from tests.support.lint_inputs import surroundings
 from vstream.lint.engine import lint
-from vstream.lint.gather import Source
+from vstream.lint.parse_files import Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.lint_inputs import TOPOLOGY, surroundings
 from vstream.lint.engine import lint
-from vstream.lint.gather import Source
+from vstream.lint.parse_files import Source
 
 DEAD = '"$JS.ACK.foo.>": "$JS.ACK.bar.>"'
 

@@ -29,7 +29,7 @@ from tests.support.lint_inputs import surroundings
 from vstream.findings import Severity
 from vstream.lab import binaries
 from vstream.lint.engine import lint
-from vstream.lint.gather import Source
+from vstream.lint.parse_files import Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ import pytest
 from tests.support.lint_inputs import token
 from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.lint.gather import Source, gather_sources
+from vstream.lint.parse_files import Source, parse_sources
 from vstream.lint.reading.accounts import exports_of, find_account_flow, imports_of, read_server_flow
 from vstream.lint.simulate import tabulate_account
 from vstream.lint.workspace import ServerConf
@@ -173,7 +173,7 @@ def clients(conf: Path) -> Iterator[dict[str, Client]]:
 @pytest.fixture(scope="module")
 def flow(conf: Path) -> AccountFlow:
     (server,) = (
-        gather_sources([Source(name="server.conf", content=conf.read_bytes())], read=lambda _: b"").workspace().servers
+        parse_sources([Source(name="server.conf", content=conf.read_bytes())], read=lambda _: b"").workspace().servers
     )
     return read_server_flow(server)
 
@@ -204,10 +204,10 @@ def claims_of(server: ServerConf) -> list[dict[str, object]]:
 
 
 def test_claims_say_the_same_as_the_configuration(conf: Path, flow: AccountFlow) -> None:
-    read = gather_sources([Source(name="server.conf", content=conf.read_bytes())], read=lambda _: b"").workspace()
+    read = parse_sources([Source(name="server.conf", content=conf.read_bytes())], read=lambda _: b"").workspace()
     preloaded = "".join(f"KEY-{place['name']}: {token(place)}\n" for place in claims_of(read.servers[0]))
     text = f"port: 4222\nresolver_preload {{\n{preloaded}}}\n"
-    workspace = gather_sources([Source(name="operator.conf", content=text.encode())], read=lambda _: b"").workspace()
+    workspace = parse_sources([Source(name="operator.conf", content=text.encode())], read=lambda _: b"").workspace()
     claimed = find_account_flow(workspace, "shop", CLUSTER)
     assert claimed is not None
     assert claimed.exports == flow.exports
@@ -225,7 +225,7 @@ def test_the_old_form_of_a_service_import_has_the_other_account_in_to() -> None:
         Source(name=f"{name}.json", content=json.dumps({"sub": name, "name": name, "nats": nats}).encode())
         for name, nats in (("A", importer), ("B", exporter))
     ]
-    claimed = find_account_flow(gather_sources(files, read=lambda _: b"").workspace(), "A", None)
+    claimed = find_account_flow(parse_sources(files, read=lambda _: b"").workspace(), "A", None)
     assert claimed is not None
     assert [(arrival.account, arrival.subject) for arrival in claimed.arrivals("A", "ask.x")] == [("B", "desk.x")]
 
@@ -276,7 +276,7 @@ def test_shares_are_those_of_the_mappings_of_the_exporting_account(
 
 
 def test_every_line_of_the_table_is_what_the_server_does(clients: dict[str, Client], conf: Path) -> None:
-    workspace = gather_sources([Source(name="server.conf", content=conf.read_bytes())], read=lambda _: b"").workspace()
+    workspace = parse_sources([Source(name="server.conf", content=conf.read_bytes())], read=lambda _: b"").workspace()
     (server,) = workspace.servers
     flow = read_server_flow(server)
     checked = 0

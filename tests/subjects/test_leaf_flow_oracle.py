@@ -20,7 +20,7 @@ import pytest
 from tests.subjects.test_account_flow_oracle import Client
 from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.lint.gather import Source, gather_sources
+from vstream.lint.parse_files import Source, parse_sources
 from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
 from vstream.lint.workspace import Workspace
 from vstream.subjects.leaf_flow import cross_leaves
@@ -137,7 +137,7 @@ def workspace(directory: Path) -> Workspace:
     sources = [
         Source(name=f"{name}.conf", content=(directory / f"{name}.conf").read_bytes()) for name in CONFIGURATIONS
     ]
-    return gather_sources(sources, read=lambda _: b"").workspace()
+    return parse_sources(sources, read=lambda _: b"").workspace()
 
 
 @pytest.fixture(scope="module")

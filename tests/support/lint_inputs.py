@@ -15,8 +15,8 @@ from vstream.cli.views import map as map_view
 from vstream.lint.checked_files import Surroundings
 from vstream.lint.corrections import apply_fixes, diff_texts
 from vstream.lint.engine import LintReport, lint
-from vstream.lint.gather import Source, gather_sources
 from vstream.lint.manual import PAGES
+from vstream.lint.parse_files import Source, parse_sources
 from vstream.lint.simulate import simulate
 
 BLOG = (ROOT / "tests/fixtures/blog-mappings.cfg").read_text()
@@ -155,7 +155,7 @@ def check_files(files: Mapping[str, bytes]) -> LintReport:
         assert finding.span is None or finding.span.file in files or finding.span.file.startswith("templates/"), finding
     after = apply_fixes(report.findings, report.texts, set(files))
     list(diff_texts(report.texts, after))
-    workspace = gather_sources(sources, read=around.read, env=around.env).workspace()
+    workspace = parse_sources(sources, read=around.read, env=around.env).workspace()
     for block in workspace.blocks:
         answer = simulate(block, "foo.a.b", "west", ("east",))
         json.dumps(map_view.as_dict(answer))

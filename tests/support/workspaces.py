@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.paths import TESTS
 from vstream.findings import Finding
 from vstream.lint.check_topology import check_topology
-from vstream.lint.gather import Source, gather_sources
+from vstream.lint.parse_files import Source, parse_sources
 from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import servers, streams
 from vstream.topology.bundle import placeholder_for
@@ -47,15 +47,15 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
 
     sources = [Source(name=name, content=text.encode()) for name, text in sorted(files.items())]
     running = [source for source in sources if source.content.startswith(b"# running")]
-    gathered = gather_sources([source for source in sources if source not in running], read=read)
-    assert [finding.message for finding in gathered.findings] == []
+    parsed = parse_sources([source for source in sources if source not in running], read=read)
+    assert [finding.message for finding in parsed.findings] == []
     topology = None
-    for source in gathered.topologies:
+    for source in parsed.topologies:
         loaded = check_topology(source.content, source.name)
         assert [(finding.code, finding.message) for finding in loaded.findings] == []
         topology = loaded.topology
-    before = gather_sources(running, read=read)
-    return replace(gathered.workspace(topology, server_version), running=tuple(before.servers))
+    before = parse_sources(running, read=read)
+    return replace(parsed.workspace(topology, server_version), running=tuple(before.servers))
 
 
 def findings(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> tuple[Finding, ...]:

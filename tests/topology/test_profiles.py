@@ -16,7 +16,7 @@ from vstream.cli.init import STARTER
 from vstream.findings import Severity
 from vstream.lint.check_topology import check_topology
 from vstream.lint.engine import lint
-from vstream.lint.gather import Source
+from vstream.lint.parse_files import Source
 from vstream.subjects import algebra
 from vstream.topology import profiles
 from vstream.topology.document import json_schema

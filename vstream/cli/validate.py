@@ -14,8 +14,8 @@ from vstream.cli.views.lint import report_lines, summary_lines
 from vstream.findings import Severity
 from vstream.formatting import format_count, summarize_names
 from vstream.lint import detect
-from vstream.lint.gather import STDIN, Source
 from vstream.lint.input_files import read_included
+from vstream.lint.parse_files import STDIN, Source
 from vstream.lint.pipeline import Declared, LintRequest, make_linter, plan_run
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.bundle import Bundle

@@ -6,14 +6,16 @@ import json
 import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeAlias
 
 from vstream.errors import InvalidInputError
 from vstream.findings import Finding, Severity
 from vstream.lint import registry
 from vstream.lint.check_topology import check_document, check_topology
+from vstream.lint.checked_files import CheckedFiles, Surroundings
+from vstream.lint.parse_files import Read, Source
 from vstream.lint.rules.scenarios import RULES
 from vstream.lint.rules.scenarios.context import ScenarioSubject
+from vstream.lint.suppress import find_yaml_comments
 from vstream.scenario.decode import join_path, resolve
 from vstream.scenario.document import LANGUAGE, STARTER, ScenarioDocument
 from vstream.scenario.model import Scenario
@@ -23,9 +25,6 @@ from vstream.syntax.schema import DecodedDocument, decode_document
 from vstream.syntax.yaml import Document, SourceMap
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
-
-Read: TypeAlias = Callable[[str], bytes]
-"""The content of the topology file, by its name; raises OSError or ValueError."""
 
 
 @value_class
@@ -87,6 +86,13 @@ def check_scenario(
         findings=tuple(sorted(everything, key=Finding.sort_key)),
         texts=texts,
     )
+
+
+def check_scenario_file(source: Source, surroundings: Surroundings) -> CheckedFiles:
+    """What is wrong with a scenario among other files, and with its topology. Imported late, by `late`."""
+    checked = check_scenario(source.content, source.name, surroundings.read, surroundings.is_directory)
+    document = yaml.parse(source.content, source.name)
+    return CheckedFiles([*checked.findings], {**checked.texts}, [*find_yaml_comments(document)])
 
 
 def _add_starter_hint(finding: Finding) -> Finding:

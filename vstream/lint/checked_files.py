@@ -1,14 +1,14 @@
-"""What goes into the check of some files beside their contents, and what comes out, to be placed and suppressed."""
+"""What goes into the check of some files beside their contents, and what comes out: findings, at the user's places."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vstream.findings import Finding
-from vstream.lint.gather import DisplayPlace, Read
+from vstream.findings import Finding, Related
+from vstream.lint.parse_files import DisplayPlace, Read
 from vstream.syntax.natsconf.nodes import Comment
 from vstream.value_class import value_class
 
@@ -48,3 +48,28 @@ class CheckedFiles:
         self.comments += other.comments
         self.shown |= other.shown
         self.bundles += other.bundles
+
+    def place_findings(self) -> Iterator[Finding]:
+        """
+        The findings, each at a place in a file that the user has, and one for each cause.
+
+        What nine rendered servers have from one line of a topology is said once.
+        """
+        merged: dict[tuple[object, ...], Finding] = {}
+        for finding in dict.fromkeys(self._place(finding) for finding in self.findings):
+            key = (finding.code, finding.severity, finding.where, finding.message, finding.hint)
+            earlier = merged.get(key, finding)
+            related = dict.fromkeys((*earlier.related, *finding.related))
+            merged[key] = replace(earlier, related=tuple(related))
+        yield from merged.values()
+
+    def _place(self, finding: Finding) -> Finding:
+        """*finding* at a place in a file that the user has: what is not in one stays as a related place."""
+        span = finding.span
+        if span is None or not self.shown:
+            return finding
+        related = tuple(place for place in finding.related if place.span.file not in self.shown)
+        if span.file not in self.shown:
+            return replace(finding, related=related)
+        shown = self.shown[span.file]
+        return replace(finding, where=shown.span, related=(Related(span=span, message=shown.message), *related), fix=())

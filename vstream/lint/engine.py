@@ -1,26 +1,31 @@
-"""`lint`: files in, findings out."""
+"""
+`lint`: files in, findings out.
+
+1. `parse_files` says what kind each file is (by `detect`) and parses it, with what it includes.
+2. Those of servers, accounts and streams make one `Workspace`, and all rules about them look at that. A topology and a
+   scenario have rules of their own; what a topology renders to makes a workspace of its own.
+3. What was found in rendered files and in tokens is placed where the user can correct it.
+4. `suppress` removes what comments silence, `secrets` hides secrets, and a `Selection` says what is reported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vstream.findings import Finding, Related, Severity
+from vstream.findings import Finding, Severity
 from vstream.lint import late, secrets, suppress
 from vstream.lint.checked_files import CheckedFiles, Surroundings
-from vstream.lint.gather import DisplayPlace, GatheredFiles, Source, gather_sources
+from vstream.lint.parse_files import ParsedFiles, Source, parse_sources
 from vstream.lint.rules import check_workspace
-from vstream.lint.selection import Selection, known_codes
+from vstream.lint.selection import Selection
 from vstream.lint.workspace import Workspace
-from vstream.syntax.natsconf.nodes import Reference
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import ServerVersion, Topology
-
-_COULD_NOT = "VS004"
 
 
 @value_class
@@ -42,7 +47,7 @@ class LintReport:
     @property
     def is_complete(self) -> bool:
         """Whether everything could be read."""
-        return all(finding.code != _COULD_NOT for finding in self.findings)
+        return all(finding.code != "VS004" for finding in self.findings)
 
 
 def lint(
@@ -57,82 +62,45 @@ def lint(
     """
     Check *sources*, and everything that the topologies among them render to.
 
-    Rules run in three functions, each for its folders of rules: `check_topology`, `check_scenario` and `check_workspace`.
-
     *topology* is what the other files are checked against. *server_version* is the oldest server that has
     to understand them; without it, the topology says, or it is 2.10.
     *selection* says what is reported; by default everything but policy. *running* are the files that the servers
     run with now.
     """
     env = surroundings.env or {}
-    named = gather_sources(sources, read=surroundings.read, env=surroundings.env)
-    running_files = gather_sources(running, read=surroundings.read, env=surroundings.env)
-    workspace = replace(named.workspace(topology, server_version), running=tuple(running_files.servers))
-    checked = _check_gathered(named, running_files, workspace, env)
-    for source in named.topologies:
+    # 1. What each file is, parsed.
+    parsed = parse_sources(sources, read=surroundings.read, env=surroundings.env)
+    parsed_running = parse_sources(running, read=surroundings.read, env=surroundings.env)
+    # 2. What rules find.
+    workspace = replace(parsed.workspace(topology, server_version), running=tuple(parsed_running.servers))
+    checked = CheckedFiles(
+        findings=[*parsed.findings, *parsed_running.findings, *_check_workspace(workspace, parsed, env)],
+        texts={**parsed_running.texts, **parsed.texts},
+        comments=list(parsed.comments),
+        shown=dict(parsed.shown),
+    )
+    for source in parsed.topologies:
         checked.add(late.check_topology_file(source, surroundings, server_version))
-    for source in named.scenarios:
+    for source in parsed.scenarios:
         checked.add(late.check_scenario_file(source, surroundings))
-    placed = dict.fromkeys(_place_in_user_file(finding, checked.shown) for finding in checked.findings)
-    suppressions = suppress.collect(checked.comments, checked.texts, named.streams, known_codes())
-    unsuppressed = suppress.apply(_merge_places(placed), suppressions)
-    unquoted = (named.unquoted | running_files.unquoted).difference(named.checked)
-    reported = (selection or Selection()).apply(_mask_secrets(unsuppressed, named.references, unquoted, env))
-    declared = (source.name for source in (*named.topologies, *named.scenarios))
+    # 3. Where the user can correct it.
+    placed = checked.place_findings()
+    # 4. What is said of it.
+    unsuppressed = suppress.remove_suppressed(placed, checked.comments, checked.texts, parsed.streams)
+    unquoted = (parsed.unquoted | parsed_running.unquoted).difference(parsed.checked)
+    masked = secrets.mask_findings(unsuppressed, parsed.references, unquoted, env)
+    reported = (selection or Selection()).apply(masked)
     return LintReport(
         findings=tuple(sorted(reported, key=Finding.sort_key)),
         texts={file: text for file, text in checked.texts.items() if file not in unquoted},
-        files=tuple(sorted({*named.checked, *declared})),
+        files=tuple(sorted(set(parsed.checked))),
         bundles=tuple(checked.bundles),
     )
 
 
-def _check_gathered(
-    named: GatheredFiles, running_files: GatheredFiles, workspace: Workspace, env: Mapping[str, str]
-) -> CheckedFiles:
-    """What is wrong with the files *named*, except for topologies and scenarios. Servers run with *running_files* now."""
-    # What a rule says about a value that nobody knows is a guess.
-    unknown = secrets.find_undefined_variables(named.references, env)
-    judged = (finding for finding in check_workspace(workspace) if finding.span not in unknown)
-    return CheckedFiles(
-        findings=[*named.findings, *running_files.findings, *judged],
-        texts={**running_files.texts, **named.texts},
-        comments=list(named.comments),
-        shown=dict(named.shown),
-    )
-
-
-def _mask_secrets(
-    findings: Iterable[Finding], references: Iterable[Reference], unquoted: Collection[str], env: Mapping[str, str]
-) -> Iterator[Finding]:
-    """*findings* without secrets, which quote neither files that are *unquoted* nor variables that these define."""
-    used = {
-        reference.span for reference in references if reference.definition and reference.definition.file in unquoted
-    }
-    for finding in findings:
-        span = finding.span
-        yield secrets.mask(finding, env, quotes=span is None or not (span in used or span.file in unquoted))
-
-
-def _merge_places(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """*findings* with one for each cause: what nine rendered servers have from one line of a topology is said once."""
-    merged: dict[tuple[object, ...], Finding] = {}
-    for finding in findings:
-        key = (finding.code, finding.severity, finding.where, finding.message, finding.hint)
-        earlier = merged.get(key)
-        related = finding.related if earlier is None else tuple(dict.fromkeys((*earlier.related, *finding.related)))
-        merged[key] = replace(finding if earlier is None else earlier, related=related)
-    yield from merged.values()
-
-
-def _place_in_user_file(finding: Finding, shown: Mapping[str, DisplayPlace]) -> Finding:
-    """*finding* at a place in a file that the user has: what is not in one stays as a related place."""
-    span = finding.span
-    if span is None or not shown:
-        return finding
-    related = tuple(related_place for related_place in finding.related if related_place.span.file not in shown)
-    if span.file not in shown:
-        return replace(finding, related=related)
-    place = shown[span.file]
-    origin = Related(span=span, message=place.message)
-    return replace(finding, where=place.span, related=(origin, *related), fix=())
+def _check_workspace(workspace: Workspace, parsed: ParsedFiles, env: Mapping[str, str]) -> Iterator[Finding]:
+    """What rules find in *workspace*. What they say about a value that nobody knows is a guess, and left out."""
+    unknown = secrets.find_undefined_variables(parsed.references, env)
+    for finding in check_workspace(workspace):
+        if finding.span not in unknown:
+            yield finding

@@ -13,7 +13,7 @@ from time import monotonic
 
 from vstream.files import BUNDLE_MARKER, leaves_repository
 from vstream.lint import detect
-from vstream.lint.gather import STDIN, Source
+from vstream.lint.parse_files import STDIN, Source
 from vstream.lint.selection import NO_FILES, FilePatterns
 
 PIPE_TIMEOUT = 10.0

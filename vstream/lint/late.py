@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vstream.lint.checked_files import CheckedFiles, Surroundings
-    from vstream.lint.gather import Source
+    from vstream.lint.parse_files import Source
     from vstream.topology.model import ServerVersion, Topology
     from vstream.topology.replication import PhysicalStream
 
@@ -26,9 +26,9 @@ def check_topology_file(
 
 def check_scenario_file(source: Source, surroundings: Surroundings) -> CheckedFiles:
     """What is wrong with a scenario, and with its topology."""
-    from vstream.lint import scenario_file
+    from vstream.lint import check_scenario
 
-    return scenario_file.check_scenario_file(source, surroundings)
+    return check_scenario.check_scenario_file(source, surroundings)
 
 
 def index_physical_streams(topology: Topology) -> dict[str, PhysicalStream]:

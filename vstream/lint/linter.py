@@ -13,7 +13,7 @@ from vstream.lint.checked_files import Surroundings
 from vstream.lint.config import LintConfig
 from vstream.lint.corrections import apply_fixes
 from vstream.lint.engine import LintReport, lint
-from vstream.lint.gather import STDIN, Source
+from vstream.lint.parse_files import STDIN, Source
 from vstream.lint.selection import Anchor
 from vstream.value_class import value_class
 

@@ -14,9 +14,9 @@ from vstream.lint.baseline import Baseline
 from vstream.lint.checked_files import Surroundings
 from vstream.lint.config import LintConfig
 from vstream.lint.corrections import diff_texts
-from vstream.lint.gather import Source
 from vstream.lint.input_files import Roots, list_files, read_included, read_sources
 from vstream.lint.linter import CheckResult, Linter
+from vstream.lint.parse_files import Source
 from vstream.lint.selection import FilePatterns, known_codes, parse_selectors
 from vstream.lint.settings import (
     CONFIG_FILES,

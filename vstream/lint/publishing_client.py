@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.lint.check_topology import check_topology
-from vstream.lint.gather import Read, Source, gather_sources
+from vstream.lint.parse_files import Read, Source, parse_sources
 from vstream.lint.reading.accounts import find_account_flow, index_accounts_without_rules, make_empty_block
 from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
 from vstream.lint.rules.server_values import has_operator
@@ -54,27 +54,27 @@ class PublishingClient:
 
 def load_workspace(sources: Iterable[Source], read: Read, overlays: Mapping[str, bytes] | None) -> Workspace:
     """The files *sources*, with what a topology among them, below *overlays*, renders to. Raises VstreamError."""
-    gathered = gather_sources(sources, read=read)
+    parsed = parse_sources(sources, read=read)
     topology = None
-    for source in gathered.topologies:
+    for source in parsed.topologies:
         if topology is not None:
             raise VstreamError("there are two topologies among the files", hint="name one of them")
         topology = check_topology(source.content, source.name, overlays).require()
         path = loaded_path(topology)
         rendered = render_bundle(topology).text(path).encode()
         # Passwords, which it includes, are not in a bundle.
-        more = gather_sources(
+        more = parse_sources(
             [Source(name=f"{source.name}/{path}", content=rendered)],
             read=lambda name: (placeholder_for(name) or "").encode(),
         )
-        gathered.servers += more.servers
-        gathered.claims += more.claims
-    unreadable = next((finding for finding in gathered.findings if finding.code == "VS004"), None)
+        parsed.servers += more.servers
+        parsed.claims += more.claims
+    unreadable = next((finding for finding in parsed.findings if finding.code == "VS004"), None)
     if unreadable is not None and unreadable.span:
         raise VstreamError(f"{unreadable.span.file}: {unreadable.message}", hint=unreadable.hint)
-    if any(finding.is_error for finding in gathered.findings):
-        raise InvalidInputError(gathered.findings)
-    return gathered.workspace(topology)
+    if any(finding.is_error for finding in parsed.findings):
+        raise InvalidInputError(parsed.findings)
+    return parsed.workspace(topology)
 
 
 def require_client(workspace: Workspace, region: str | None, account: str | None) -> PublishingClient:

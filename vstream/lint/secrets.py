@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -63,7 +63,19 @@ def find_undefined_variables(references: Iterable[Reference], env: Mapping[str, 
     return {reference.span for reference in references if reference.definition is None and reference.name not in env}
 
 
-def mask(finding: Finding, env: Mapping[str, str], *, quotes: bool = True) -> Finding:
+def mask_findings(
+    findings: Iterable[Finding], references: Iterable[Reference], unquoted: Collection[str], env: Mapping[str, str]
+) -> Iterator[Finding]:
+    """*findings* without secrets, which quote neither files that are *unquoted* nor variables that these define."""
+    used = {
+        reference.span for reference in references if reference.definition and reference.definition.file in unquoted
+    }
+    for finding in findings:
+        span = finding.span
+        yield _mask(finding, env, quotes=span is None or not (span in used or span.file in unquoted))
+
+
+def _mask(finding: Finding, env: Mapping[str, str], *, quotes: bool) -> Finding:
     """*finding* with `$NAME` in the place of each value of *env*, and without anything quoted unless it *quotes*."""
 
     def mask_text(text: str) -> str:

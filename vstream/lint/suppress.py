@@ -13,11 +13,11 @@ without a code that exists, or that suppresses nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from vstream.findings import Finding, Severity, Span
-from vstream.lint.selection import RETIRED
+from vstream.lint.selection import RETIRED, known_codes
 from vstream.lint.workspace import StreamFile
 from vstream.syntax.document import Document
 from vstream.syntax.natsconf.nodes import Comment
@@ -36,7 +36,7 @@ _EXAMPLE: Final = "write `# vstream: ignore[VS303] because …`"
 
 
 @value_class
-class Suppression:
+class _Suppression:
     """One code that is not to be reported at some lines of a file."""
 
     code: str
@@ -46,19 +46,21 @@ class Suppression:
     span: Span
 
 
-@value_class
-class Suppressions:
-    """All suppressions of a run, and what is wrong with them."""
+def remove_suppressed(
+    findings: Iterable[Finding], comments: Iterable[Comment], texts: Mapping[str, str], streams: Iterable[StreamFile]
+) -> tuple[Finding, ...]:
+    """*findings* without those that *comments* or the metadata of *streams* suppress, and what is wrong with these."""
+    all_codes = known_codes()
+    read = [*_read_comments(comments, texts, all_codes), *_read_metadata(streams, all_codes)]
+    suppressions = [entry for entry in read if isinstance(entry, _Suppression)]
+    problems = [entry for entry in read if isinstance(entry, Finding)]
+    return (*_apply(findings, suppressions), *problems)
 
-    entries: tuple[Suppression, ...]
-    findings: tuple[Finding, ...]
 
-
-def collect(
-    comments: Iterable[Comment], texts: Mapping[str, str], streams: Iterable[StreamFile], all_codes: Collection[str]
-) -> Suppressions:
-    """What *comments* and the metadata of *streams* suppress; *all_codes* are the codes that exist."""
-    collected: list[Suppression | Finding] = []
+def _read_comments(
+    comments: Iterable[Comment], texts: Mapping[str, str], all_codes: Collection[str]
+) -> Iterator[_Suppression | Finding]:
+    """What *comments* suppress, and what is wrong with them."""
     lines: dict[str, list[str]] = {}
     for comment in dict.fromkeys(comments):
         if not _MARK.match(comment.text.lstrip()):
@@ -69,33 +71,32 @@ def collect(
         line = _find_suppressed_line(comment.span, lines[file])
         match = _DIRECTIVE.fullmatch(comment.text)
         if match is None:
-            collected.append(_problem("this suppression has no code", comment.span, _EXAMPLE))
+            yield _problem("this suppression has no code", comment.span, _EXAMPLE)
             continue
         codes = match[2].replace(",", " ").split()
         lines_meant = (0, _MAX_LINE) if match[1] else (line, line)
-        collected += _read_codes(codes, match[3], comment.span, lines_meant, all_codes)
+        yield from _read_codes(codes, match[3], comment.span, lines_meant, all_codes)
+
+
+def _read_metadata(streams: Iterable[StreamFile], all_codes: Collection[str]) -> Iterator[_Suppression | Finding]:
+    """What the metadata of *streams* suppresses, and what is wrong with it."""
     for stream in streams:
-        text = stream.config.metadata.get(KEY)
-        if text is not None:
+        text = stream.config.metadata.get(KEY, "")
+        for part in filter(str.strip, text.split(";")):
             whole, span = stream.locate(), stream.locate("metadata", KEY)
-            for part in filter(str.strip, text.split(";")):
-                match = _IN_METADATA.fullmatch(part)
-                codes = match[1].replace(",", " ").split() if match else [part]
-                area = (whole.line, whole.end_line)
-                collected += _read_codes(codes, match[2] if match else "", span, area, all_codes)
-    return Suppressions(
-        entries=tuple(item for item in collected if isinstance(item, Suppression)),
-        findings=tuple(item for item in collected if isinstance(item, Finding)),
-    )
+            match = _IN_METADATA.fullmatch(part)
+            codes = match[1].replace(",", " ").split() if match else [part]
+            area = (whole.line, whole.end_line)
+            yield from _read_codes(codes, match[2] if match else "", span, area, all_codes)
 
 
-def apply(findings: Iterable[Finding], suppressions: Suppressions) -> tuple[Finding, ...]:
-    """*findings* without those that are suppressed, with VS009 for what is wrong with the suppressions."""
-    by_place: dict[tuple[str, str], list[Suppression]] = {}
-    for suppression in suppressions.entries:
-        by_place.setdefault((suppression.file, suppression.code), []).append(suppression)
+def _apply(findings: Iterable[Finding], suppressions: Sequence[_Suppression]) -> Iterator[Finding]:
+    """*findings* without those that are suppressed, with VS009 for each suppression of nothing."""
     remaining: list[Finding] = []
-    used: set[Suppression] = set()
+    used: set[_Suppression] = set()
+    by_place: dict[tuple[str, str], list[_Suppression]] = {}
+    for suppression in suppressions:
+        by_place.setdefault((suppression.file, suppression.code), []).append(suppression)
     for finding in findings:
         span = finding.span
         matching = []
@@ -105,12 +106,13 @@ def apply(findings: Iterable[Finding], suppressions: Suppressions) -> tuple[Find
         used.update(matching)
         if not matching:
             remaining.append(finding)
+    yield from remaining
     # Where a file could not be read to its end, the rules did not see all of it.
     broken = [finding for finding in remaining if finding.is_error and finding.code.startswith(_SYNTAX)]
     unread = {finding.span.file for finding in broken if finding.span}
-    unused = [entry for entry in suppressions.entries if entry not in used and entry.file not in unread]
-    told = [_problem(f"{entry.code} is not reported here", entry.span, "remove the suppression") for entry in unused]
-    return (*remaining, *suppressions.findings, *told)
+    for suppression in suppressions:
+        if suppression not in used and suppression.file not in unread:
+            yield _problem(f"{suppression.code} is not reported here", suppression.span, "remove the suppression")
 
 
 def find_yaml_comments(document: Document) -> Iterator[Comment]:
@@ -145,7 +147,7 @@ def _find_suppressed_line(span: Span, lines: list[str]) -> int:
 
 def _read_codes(
     codes: list[str], reason: str, span: Span, area: tuple[int, int], all_codes: Collection[str]
-) -> Iterator[Suppression | Finding]:
+) -> Iterator[_Suppression | Finding]:
     """What one comment, at *span*, suppresses in *area*, and what is wrong with it."""
     if not codes:
         yield _problem("this suppression has no code", span, _EXAMPLE)
@@ -162,7 +164,7 @@ def _read_codes(
         elif not _CODE.fullmatch(code) or code not in all_codes:
             yield _problem(f"unknown rule {code[:20]}", span, "`vstream lint --explain list` lists all rules")
         else:
-            yield Suppression(code=code, file=span.file, first_line=area[0], last_line=area[1], span=span)
+            yield _Suppression(code=code, file=span.file, first_line=area[0], last_line=area[1], span=span)
 
 
 def _problem(message: str, span: Span, hint: str) -> Finding:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from vstream.errors import InvalidInputError
 from vstream.lint.check_topology import check_topology
 from vstream.lint.checked_files import CheckedFiles, Surroundings
-from vstream.lint.gather import DisplayPlace, Source, gather_sources
+from vstream.lint.parse_files import DisplayPlace, Source, parse_sources
 from vstream.lint.rules import check_workspace
 from vstream.lint.suppress import find_yaml_comments
 from vstream.render.pipeline import render_sample
@@ -44,7 +44,7 @@ def check_topology_file(
     # One after the other: those of thousands of streams do not fit into a small memory twice.
     files = ((f"{source.name}/{artifact.path}", artifact.text.encode()) for artifact in bundle.artifacts)
     sources = (Source(name=name, content=content, is_named=False) for name, content in files)
-    rendered = gather_sources(sources, read=_read_placeholder)
+    rendered = parse_sources(sources, read=_read_placeholder)
     checked.texts |= rendered.texts
     checked.findings += rendered.findings
     checked.findings += check_workspace(

@@ -1,7 +1,7 @@
 """
 What rules look at: everything that was given to one run, as values that know where they were written.
 
-A rule takes the whole `Workspace`. `vstream.lint.gather` makes one of files; tests make one of texts.
+A rule takes the whole `Workspace`. `vstream.lint.parse_files` makes one of files; tests make one of texts.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 from tests.support.lint_inputs import surroundings
 from vstream.lab import binaries
 from vstream.lint.engine import lint
-from vstream.lint.gather import Source
+from vstream.lint.parse_files import Source
 from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
 from vstream.lint.rules.servers.options import BLOCKS, NAMES
 

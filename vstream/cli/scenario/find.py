@@ -13,7 +13,7 @@ from vstream.errors import VstreamError
 from vstream.formatting import suggest_name
 from vstream.lint import input_files
 from vstream.lint.check_scenario import CheckedScenario, check_scenario
-from vstream.lint.gather import STDIN
+from vstream.lint.parse_files import STDIN
 from vstream.syntax.yaml import MAX_BYTES
 
 ScenarioFile = Annotated[

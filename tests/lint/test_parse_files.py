@@ -13,13 +13,13 @@ from vstream.lint import detect
 from vstream.lint.check_topology import check_topology
 from vstream.lint.detect import FileKind
 from vstream.lint.engine import lint
-from vstream.lint.gather import GatheredFiles, Source, gather_sources
+from vstream.lint.parse_files import ParsedFiles, Source, parse_sources
 from vstream.lint.workspace import MappingForm, StreamRole
 
 SCENARIO = "scenario: 1\nname: s\ntopology: {regions: {}, streams: {}}\nsteps:\n  - wait: 5s\n"
 
 
-def gather_files(*names: str, env: Mapping[str, str] | None = None, **files: str) -> GatheredFiles:
+def parse_files(*names: str, env: Mapping[str, str] | None = None, **files: str) -> ParsedFiles:
     """What the files called *names* (`a_conf` is `a.conf`) say; the others can be included."""
     contents = {name.replace("__", "/").replace("_", "."): text.encode() for name, text in files.items()}
 
@@ -29,7 +29,7 @@ def gather_files(*names: str, env: Mapping[str, str] | None = None, **files: str
         return contents[name]
 
     sources = [Source(name=name, content=contents[name]) for name in names or contents]
-    return gather_sources(sources, read=read, env=env)
+    return parse_sources(sources, read=read, env=env)
 
 
 def list_places(findings: list[Finding]) -> list[tuple[str, str, int, int]]:
@@ -75,9 +75,9 @@ def test_a_file_that_was_found_needs_more_to_be_a_topology_than_one_that_was_nam
 
 def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
     source = Source(name="package.json", content=b'{"name": "x"}')
-    assert [finding.severity for finding in gather_sources([source], read=lambda _: b"").findings] == [Severity.NOTE]
+    assert [finding.severity for finding in parse_sources([source], read=lambda _: b"").findings] == [Severity.NOTE]
     hidden = Source(name="package.json", content=b'{"name": "x"}', is_named=False)
-    assert gather_sources([hidden], read=lambda _: b"").findings == []
+    assert parse_sources([hidden], read=lambda _: b"").findings == []
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
     ],
 )
 def test_options_that_other_programs_share_do_not_make_their_files_ours(name: str, text: str) -> None:
-    passed = gather_sources([Source(name=name, content=text.encode(), is_named=False)], read=lambda _: b"")
+    passed = parse_sources([Source(name=name, content=text.encode(), is_named=False)], read=lambda _: b"")
     assert (passed.findings, passed.servers) == ([], [])
-    assert gather_sources([Source(name=name, content=text.encode())], read=lambda _: b"").servers
+    assert parse_sources([Source(name=name, content=text.encode())], read=lambda _: b"").servers
 
 
 def test_texts_of_an_application_are_not_the_options_of_a_server() -> None:
     texts = {name: {"title": name} for name in ("common", "nav", "charts", "jetstream", "kv", "docs", "help", "about")}
     source = Source(name="en.json", content=json.dumps(texts).encode())
-    named = gather_sources([source], read=lambda _: b"")
+    named = parse_sources([source], read=lambda _: b"")
     assert ([finding.code for finding in named.findings], named.servers) == (["VS007"], [])
 
 
@@ -122,7 +122,7 @@ def test_texts_of_an_application_are_not_the_options_of_a_server() -> None:
     ],
 )
 def test_files_of_servers_with_mistakes_are_found(name: str, text: str) -> None:
-    assert gather_sources([Source(name=name, content=text.encode(), is_named=False)], read=lambda _: b"").servers
+    assert parse_sources([Source(name=name, content=text.encode(), is_named=False)], read=lambda _: b"").servers
 
 
 @pytest.mark.parametrize(
@@ -135,22 +135,22 @@ def test_files_of_servers_with_mistakes_are_found(name: str, text: str) -> None:
     ],
 )
 def test_what_is_no_text_is_one_clear_error(content: bytes, message: str) -> None:
-    (problem,) = gather_sources([Source(name="a.conf", content=content)], read=lambda _: b"").findings
+    (problem,) = parse_sources([Source(name="a.conf", content=content)], read=lambda _: b"").findings
     assert (problem.code, problem.message) == ("VS004", message)
 
 
 def test_bytes_that_are_no_text_have_a_place() -> None:
-    problems = gather_sources([Source(name="a.conf", content="é\nab".encode() + b"\xff")], read=lambda _: b"").findings
+    problems = parse_sources([Source(name="a.conf", content="é\nab".encode() + b"\xff")], read=lambda _: b"").findings
     assert list_places(problems) == [("VS004", "a.conf", 2, 3)]
 
 
 def test_a_configuration_with_too_many_values_is_refused_before_it_takes_memory() -> None:
-    gathered = gather_files(a_conf="port:1\n" * (detect.MAX_VALUES + 1))
-    assert [finding.code for finding in gathered.findings] == ["VS003"]
+    parsed = parse_files(a_conf="port:1\n" * (detect.MAX_VALUES + 1))
+    assert [finding.code for finding in parsed.findings] == ["VS003"]
 
 
 def test_included_files_are_read_relative_to_the_file_that_includes_them() -> None:
-    result = gather_files(
+    result = parse_files(
         "servers/a.conf",
         servers__a_conf='server_name: a\ninclude "../shared/b.conf"\n',
         shared__b_conf="include /c.conf\n",
@@ -168,40 +168,40 @@ def test_a_file_that_nine_servers_include_has_one_block_of_mappings() -> None:
         for number in range(9)
     ]
     shared = Source(name="mappings.cfg", content=b"mappings { foo: bar }")
-    workspace = gather_sources([*servers, shared], read=lambda _: shared.content).workspace()
+    workspace = parse_sources([*servers, shared], read=lambda _: shared.content).workspace()
     assert len(workspace.servers) == 10
     assert [block.file for block in workspace.blocks] == ["mappings.cfg"]
 
 
 def test_a_block_belongs_to_the_account_that_includes_it() -> None:
-    workspace = gather_files(
+    workspace = parse_files(
         s_conf="server_name: s\naccounts { A { include mappings.cfg } }\n", mappings_cfg="mappings { foo: bar }"
     ).workspace()
     assert [block.account for block in workspace.blocks] == ["A"]
 
 
 def test_cycles_and_missing_files_are_errors_where_they_are_included() -> None:
-    result = gather_files("a.conf", a_conf="include b.conf\ninclude none.conf\n", b_conf="port: 1\n include a.conf\n")
+    result = parse_files("a.conf", a_conf="include b.conf\ninclude none.conf\n", b_conf="port: 1\n include a.conf\n")
     assert list_places(result.findings) == [("VS011", "b.conf", 2, 10), ("VS011", "a.conf", 2, 9)]
 
 
 def test_all_that_is_included_counts_towards_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detect, "MAX_VALUES", 1000)
     lines = "a:1\n" * 500
-    result = gather_files("a.conf", a_conf="include b.conf\ninclude b.conf\ninclude b.conf\n", b_conf=lines)
+    result = parse_files("a.conf", a_conf="include b.conf\ninclude b.conf\ninclude b.conf\n", b_conf=lines)
     assert {finding.code for finding in result.findings} == {"VS011"}
 
 
 def test_variables_come_from_the_environment() -> None:
     text = "port: $PORT\nhost: $HOST\n"
-    result = gather_files(a_conf=text, env={"PORT": "4222"})
+    result = parse_files(a_conf=text, env={"PORT": "4222"})
     assert list_places(result.findings) == [("VS012", "a.conf", 2, 7)]
     assert result.servers[0].listeners[0].port == 4222
 
 
 @pytest.mark.parametrize("name", ["claims.json", "-"])
 def test_claims_of_an_account_have_mappings(name: str) -> None:
-    result = gather_sources([Source(name=name, content=json.dumps(CLAIMS, indent=1).encode())], read=lambda _: b"")
+    result = parse_sources([Source(name=name, content=json.dumps(CLAIMS, indent=1).encode())], read=lambda _: b"")
     (account,) = result.claims
     block = account.block
     assert block is not None
@@ -226,14 +226,14 @@ def test_a_finding_in_a_token_is_shown_at_the_token() -> None:
 
 
 def test_tokens_in_the_configuration_of_a_server_are_read() -> None:
-    (account,) = gather_files(a_conf=f"port: 1\nresolver_preload {{ A: {token(CLAIMS)} }}\n").claims
+    (account,) = parse_files(a_conf=f"port: 1\nresolver_preload {{ A: {token(CLAIMS)} }}\n").claims
     assert account.block is not None
     assert account.block.entries[0].source == "foo.>"
 
 
 @pytest.mark.parametrize("text", ["eyJh.!!!.x", "eyJh.e30.x", "eyJh.YWJj.x", "x.y.z"])
 def test_what_is_no_account_token_is_not_one(text: str) -> None:
-    result = gather_sources([Source(name="a.jwt", content=text.encode())], read=lambda _: b"")
+    result = parse_sources([Source(name="a.jwt", content=text.encode())], read=lambda _: b"")
     assert result.claims == []
 
 
@@ -257,14 +257,14 @@ def test_what_is_no_account_token_is_not_one(text: str) -> None:
 def test_the_role_of_a_stream_is_known_or_guessed(
     text: str, role: StreamRole, virtual: str | None, region: str | None
 ) -> None:
-    (stream,) = gather_files(s_json=text).streams
+    (stream,) = parse_files(s_json=text).streams
     assert (stream.role, stream.virtual, stream.region) == (role, virtual, region)
 
 
 def test_a_topology_tells_the_role_of_a_stream_without_metadata() -> None:
     text = TOPOLOGY.replace("streams:\n", "streams:\n  users: {consistency: homed, home: west, subjects: [users.>]}\n")
     topology = check_topology(text.encode(), "t.yaml").require()
-    files = gather_files(
+    files = parse_files(
         s_json='{"name": "users", "subjects": ["users.>"]}', t_json='{"name": "u", "sources": [{"name": "users"}]}'
     )
     roles = [stream.role for stream in files.workspace(topology).streams]
@@ -275,7 +275,7 @@ def test_a_topology_tells_the_role_of_a_stream_without_metadata() -> None:
 def test_several_streams_can_stand_in_one_file() -> None:
     names = [
         stream.config.name
-        for stream in gather_files(s_json='[{"name":"A","subjects":[]},{"name":"B","sources":[]}]').streams
+        for stream in parse_files(s_json='[{"name":"A","subjects":[]},{"name":"B","sources":[]}]').streams
     ]
     assert names == ["A", "B"]
 
@@ -292,5 +292,5 @@ def test_what_a_topology_renders_to_is_checked_and_shown_in_the_topology() -> No
 
 
 def test_a_server_version_that_is_given_wins() -> None:
-    assert GatheredFiles().workspace().server_version == (2, 10)
-    assert GatheredFiles().workspace(None, (2, 14)).server_version == (2, 14)
+    assert ParsedFiles().workspace().server_version == (2, 10)
+    assert ParsedFiles().workspace(None, (2, 14)).server_version == (2, 14)

@@ -64,7 +64,7 @@ class DisplayPlace:
 
 
 @dataclass(slots=True, kw_only=True)
-class GatheredFiles:
+class ParsedFiles:
     """What a set of files says."""
 
     servers: list[ServerConf] = field(default_factory=list)
@@ -80,7 +80,7 @@ class GatheredFiles:
     references: list[Reference] = field(default_factory=list)
     shown: dict[str, DisplayPlace] = field(default_factory=dict)
     checked: list[str] = field(default_factory=list)
-    """The files that had something to check, but for the topologies and scenarios."""
+    """The files that have something to check."""
     unquoted: set[str] = field(default_factory=set)
     """Included files that are not called like a configuration: a mistake, or an attack, includes files with secrets."""
 
@@ -99,21 +99,21 @@ class GatheredFiles:
         )
 
 
-def gather_sources(sources: Iterable[Source], *, read: Read, env: Mapping[str, str] | None = None) -> GatheredFiles:
+def parse_sources(sources: Iterable[Source], *, read: Read, env: Mapping[str, str] | None = None) -> ParsedFiles:
     """
     Read *sources*. Never raises: what is wrong with them is in the findings (VS001 to VS012).
 
     *read* is called for the files they include, with names relative to where the sources' names are.
     """
-    gatherer = _Gatherer(read, env)
+    parser = _FileParser(read, env)
     for source in sources:
-        gatherer.add(source)
-    return gatherer.gathered
+        parser.add(source)
+    return parser.parsed
 
 
-class _Gatherer:
+class _FileParser:
     def __init__(self, read: Read, env: Mapping[str, str] | None) -> None:
-        self.gathered = GatheredFiles()
+        self.parsed = ParsedFiles()
         self._read = read
         self._env = env
         self._included: dict[str, str] = {}
@@ -122,15 +122,17 @@ class _Gatherer:
     def add(self, source: Source) -> None:
         text = source.problem or detect.decode(source.content, source.name)
         if isinstance(text, Finding):
-            self.gathered.findings.append(text)
+            self.parsed.findings.append(text)
             return
         kind = source.kind or detect.detect(text, source.name, is_named=source.is_named)
-        self.gathered.texts[source.name] = text
+        self.parsed.texts[source.name] = text
         match kind:
             case FileKind.TOPOLOGY:
-                self.gathered.topologies.append(source)
+                self.parsed.checked.append(source.name)
+                self.parsed.topologies.append(source)
             case FileKind.SCENARIO:
-                self.gathered.scenarios.append(source)
+                self.parsed.checked.append(source.name)
+                self.parsed.scenarios.append(source)
             case FileKind.TOKEN:
                 self._add_token(text, source)
             case FileKind.JSON:
@@ -156,7 +158,7 @@ class _Gatherer:
         if source.is_named:
             hint = "vstream lint reads NATS configurations, streams and account claims as JSON, JWTs, topologies and scenarios"
             finding = detect.unreadable_file(source.name, message, hint)
-            self.gathered.findings.append(replace(finding, code="VS007", severity=Severity.NOTE))
+            self.parsed.findings.append(replace(finding, code="VS007", severity=Severity.NOTE))
 
     # JSON
 
@@ -166,19 +168,19 @@ class _Gatherer:
         if data is None and not source.name.lower().endswith(".json"):
             self._add_conf(text, source)
         elif data is None and (source.is_named or detect.looks_checkable(text)):
-            self.gathered.checked.append(source.name)
-            self.gathered.findings += document.findings
+            self.parsed.checked.append(source.name)
+            self.parsed.findings += document.findings
         elif claims.is_account_claims(data):
-            self.gathered.checked.append(source.name)
+            self.parsed.checked.append(source.name)
             self._add_claims(document)
         elif configs := (
             *streams.parse_stream_files(data, document.source),
             *streams.read_consumer_files(data, document.source),
         ):
-            self.gathered.checked.append(source.name)
-            self.gathered.findings += document.findings
-            self.gathered.streams += (config for config in configs if isinstance(config, StreamFile))
-            self.gathered.consumers += (config for config in configs if isinstance(config, ConsumerFile))
+            self.parsed.checked.append(source.name)
+            self.parsed.findings += document.findings
+            self.parsed.streams += (config for config in configs if isinstance(config, StreamFile))
+            self.parsed.consumers += (config for config in configs if isinstance(config, ConsumerFile))
         elif isinstance(data, dict) and _OPTIONS_IN_JSON & {key.lower() for key in data}:
             if detect.is_server_json(data, is_named=source.is_named):
                 self._add_conf(text, source)
@@ -188,22 +190,22 @@ class _Gatherer:
             self._note_unchecked(source)
 
     def _add_claims(self, document: Document) -> None:
-        self.gathered.findings += document.findings
+        self.parsed.findings += document.findings
         account = claims.read_claims_account(document.data, document.source)
         if account is not None:
-            self.gathered.claims.append(account)
+            self.parsed.claims.append(account)
 
     def _add_token(self, text: str, source: Source) -> None:
         token_claims = detect.find_claims(text)
         if token_claims is None:
             message, hint = "this token cannot be decoded", "is the file complete?"
-            self.gathered.findings.append(detect.unreadable_file(source.name, message, hint))
+            self.parsed.findings.append(detect.unreadable_file(source.name, message, hint))
             return
         claims_text, start, end = token_claims
         line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
         span = Span(source.name, line, column, line, column + end - start)
         if self._add_token_claims(claims_text, span, f"{source.name}:claims"):
-            self.gathered.checked.append(source.name)
+            self.parsed.checked.append(source.name)
         else:
             self._note_unchecked(source, "only tokens of accounts are checked")
 
@@ -213,14 +215,14 @@ class _Gatherer:
             data: Json = json.loads(text)
         except (ValueError, RecursionError):
             message = "the claims of this token are not JSON"
-            self.gathered.findings.append(detect.unreadable_file(span.file, message, "is the token complete?", span))
+            self.parsed.findings.append(detect.unreadable_file(span.file, message, "is the token complete?", span))
             return True
         if not claims.is_account_claims(data):
             return False
         # Half a surrogate, which JSON can escape, is no text that could be shown.
         spread = json.dumps(data, indent=2, ensure_ascii=False).encode(errors="replace").decode()
-        self.gathered.texts[name] = spread
-        self.gathered.shown[name] = DisplayPlace(span=span, message="in the claims of this token")
+        self.parsed.texts[name] = spread
+        self.parsed.shown[name] = DisplayPlace(span=span, message="in the claims of this token")
         self._add_claims(jsontext.parse(spread, name))
         return True
 
@@ -231,26 +233,26 @@ class _Gatherer:
         if value_count > detect.MAX_VALUES:
             message = f"more than {detect.MAX_VALUES:,} values: too much for a configuration"
             finding = detect.unreadable_file(source.name, message, "is this the right file?")
-            self.gathered.findings.append(replace(finding, code="VS003"))
+            self.parsed.findings.append(replace(finding, code="VS003"))
             return
         including = _IncludeReader(self._read, self._included, len(text), value_count)
         document = natsconf.parse(text, source.name, include=including, env=self._env)
         for name, included_text in including.texts.items():
-            self.gathered.texts.setdefault(name, included_text)
+            self.parsed.texts.setdefault(name, included_text)
         is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.findings)
         # The `http` of a web server is a block.
         keys = [top.key for top in document.root.entries if top.key != "http" or not isinstance(top.value, ConfMap)]
         if not source.is_named and detect.belongs_to_others(keys, is_broken=is_broken):
             return
-        self.gathered.unquoted |= {name for name in including.texts if not name.lower().endswith(_CONFIGURATIONS)}
-        self.gathered.checked.append(source.name)
+        self.parsed.unquoted |= {name for name in including.texts if not name.lower().endswith(_CONFIGURATIONS)}
+        self.parsed.checked.append(source.name)
         is_given = self._env is not None
         findings = without_chart_variables(document.findings, document.root)
-        self.gathered.findings += findings if is_given else downgrade_undefined_variables(findings)
-        self.gathered.references += document.references
-        self.gathered.comments += document.comments
+        self.parsed.findings += findings if is_given else downgrade_undefined_variables(findings)
+        self.parsed.references += document.references
+        self.parsed.comments += document.comments
         conf = servers.read_server_conf(document, source.name, including.texts, self._blocks)
-        self.gathered.servers.append(conf)
+        self.parsed.servers.append(conf)
         self._read_preloaded(conf)
 
     def _read_preloaded(self, conf: ServerConf) -> None:
