@@ -158,7 +158,33 @@ def test_a_missing_topology_file_is_one_clear_error(tmp_path: Path, command: str
 def test_a_directory_instead_of_a_file(tmp_path: Path) -> None:
     ran = vstream("validate", tmp_path)
     assert ran.code == 3
-    assert "cannot be read" in ran.err
+    assert ran.err.endswith("is a directory\nhint: name a file in it\n")
+
+
+@pytest.mark.parametrize("command", ["plan", "lab up", "render"])
+def test_a_scenario_instead_of_a_topology_is_one_error(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "cut.yaml"
+    file.write_text("scenario: 1\nname: cut\ntopology: topology.yaml\nsteps: [{wait: 1s}]\n")
+    ran = vstream(*command.split(), file)
+    assert ran.code == 1
+    assert ran.err.count("error VS") == 1, ran.err
+    assert "cut.yaml:1:1: error VS005: this is a scenario, not a topology" in ran.err
+
+
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_a_topology_instead_of_a_scenario_is_one_error(good: Path, command: str) -> None:
+    ran = vstream("scenario", command, good)
+    assert ran.code == 1
+    printed = ran.out + ran.err
+    assert printed.count("error VS") == 1, printed
+    assert "topology.yaml:4:1: error VS005: this is a topology, not a scenario" in printed
+
+
+def test_no_line_is_shown_of_what_cannot_be_read_again() -> None:
+    ran = vstream("plan", "-", stdin=BAD)
+    assert ran.code == 1
+    assert "<stdin>:5:46: error VS101" in ran.err
+    assert " | " not in ran.err, "an empty line would look like that of the file"
 
 
 def test_endless_input_ends() -> None:

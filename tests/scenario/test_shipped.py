@@ -23,7 +23,9 @@ def test_a_shipped_scenario_is_valid_and_is_called_as_its_file(path: Path) -> No
     assert concise(loading.findings) == ""
     scenario = loading.require()
     assert scenario.name == path.stem
-    assert 0 < len(scenario.description.splitlines()[0]) < 120
+    headline = scenario.description.splitlines()[0]
+    assert headline.endswith("."), "`scenario list` shows the first line alone"
+    assert len(headline) < 120
     assert scenario.lab.templates is None or Path(scenario.lab.templates).is_dir()
 
 

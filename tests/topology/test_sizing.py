@@ -79,9 +79,9 @@ def test_size_says_what_a_topology_needs(tmp_path: Path) -> None:
     assert small.json()["streams"][0]["rate_per_region"] == 1
     big = vstream("size", file, "--rate", "1/s", "--rate", "foo=50000/s")
     assert big.code == 1
-    assert all(
-        text in big.out for text in ("too little", "between regions 2.84 Gbit/s", "9 sources: less than 0.01 cores")
-    )
+    assert "too little" in big.out
+    last = [line.split(":")[0] for line in big.out.splitlines()[-3:]]
+    assert last == ["between regions 2.84 Gbit/s", "9 mapping rules", "9 sources"], big.out
     for wrong in (["--rate", "fast"], ["--rate", "bar=1/s"], ["--size", "1K"], ["--format", "xml"]):
         ran = vstream("size", file, *wrong)
         assert ran.code == 2, wrong

@@ -145,7 +145,8 @@ class Capture:
             return cast("Manifest", _adapter(Manifest).validate_json(text, strict=True))
         except OSError as error:
             raise VstreamError(
-                f"`{self.path}` is not a capture: {error}", hint="`vstream scenario run` writes captures"
+                f"`{self.path}` is not a capture: manifest.json: {error.strerror}",
+                hint="name a directory that `vstream scenario run` wrote",
             ) from error
         except (ValueError, RecursionError) as error:
             raise VstreamError(f"`{file}` cannot be understood: {_describe_first(error)}") from error

@@ -66,14 +66,16 @@ def _explain(error: Exception) -> errors.VstreamError:
 
 
 def _print_findings(error: errors.InvalidInputError) -> None:
-    sources = {finding.span.file: _read(finding.span.file) for finding in error.findings if finding.span}
+    files = {finding.span.file for finding in error.findings if finding.span}
+    sources = {file: text for file in files if (text := _read(file)) is not None}
     for line in finding_text.render_full(error.findings, sources):
         stderr().print(line)
     stderr().print(f"{error.message} found")
 
 
-def _read(file: str) -> str:
+def _read(file: str) -> str | None:
+    """The text of *file*, None if it cannot be read again: it came from standard input, or is no text."""
     try:
         return Path(file).read_bytes().decode("utf-8-sig")
     except (OSError, ValueError):
-        return ""
+        return None

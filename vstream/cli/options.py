@@ -148,8 +148,10 @@ def read_bytes(path: Path, *, limit: int) -> bytes:
         if path == DEFAULT_FILE and any((state_directory() / "labs").glob("*/lab.json")):
             hint += "; where a command has it, `--lab NAME` takes the file of a lab"
         raise VstreamError(f"{path} does not exist", hint=hint) from None
+    except IsADirectoryError:
+        raise VstreamError(f"{path} is a directory", hint="name a file in it") from None
     except OSError as error:
-        raise VstreamError(f"{path} cannot be read: {error.strerror}") from None
+        raise VstreamError(f"{path} cannot be read: {error.strerror}", hint="who may read it?") from None
 
 
 @value_class

@@ -321,6 +321,13 @@ LANGUAGE: Final = Language(
     model=ScenarioDocument,
     starter=STARTER,
     is_needed=_is_needed,
+    mark="scenario",
+    other_kinds={
+        "regions": (
+            "this is a topology, not a scenario",
+            "name a scenario, whose `topology` names this file; `vstream scenario list` lists shipped ones",
+        )
+    },
     missing={
         "scenario": "write `scenario: 1`, the version of the scenario language",
         "name": "name the scenario: its captures and reports carry the name",

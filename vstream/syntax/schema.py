@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from vstream.findings import Finding, Severity, Span
 from vstream.formatting import quote_names, quote_value, suggest_name
+from vstream.syntax.document import object_or_empty
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class Language(Generic[M]):
     """The hint for a file without content."""
     is_needed: Callable[[Path], bool]
     """Whether too much hangs on the value at a path: everything that names it would look wrong without it."""
+    mark: str
+    """The key at the top that such a file has, and no other kind of file."""
+    other_kinds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Other kinds of files, by their marks: what is wrong if it is one, and what to do."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """Hints, by the key that is missing."""
     wordings: Mapping[str, Wording] = field(default_factory=dict)
@@ -77,12 +82,26 @@ def decode_document(document: Document, language: Language[M]) -> DecodedDocumen
     """What *language* makes of *document*. Never raises: what cannot be read is in the findings."""
     if not document.is_readable:
         return DecodedDocument(model=None, removed=(), is_whole=False, findings=document.findings)
+    mistaken = _find_other_kind(document, language)
+    if mistaken is not None:
+        return DecodedDocument(model=None, removed=(), is_whole=False, findings=(*document.findings, mistaken))
     whole, problems = _validate(document, language)
     if whole is not None:
         return DecodedDocument(model=whole, removed=(), is_whole=True, findings=document.findings)
     rest, removed = _take_out_wrong_values(document, language)
     everything = (*document.findings, *problems)
     return DecodedDocument(model=rest, removed=removed, is_whole=False, findings=everything)
+
+
+def _find_other_kind(document: Document, language: Language[M]) -> Finding | None:
+    """What is wrong if *document* is another kind of file: one error instead of one for each of its keys."""
+    keys = object_or_empty(document.data)
+    mark = next((mark for mark in language.other_kinds if mark in keys and language.mark not in keys), None)
+    if mark is None:
+        return None
+    message, hint = language.other_kinds[mark]
+    where = document.source.key_span((mark,))
+    return Finding(code="VS005", severity=Severity.ERROR, message=message, where=where, hint=hint)
 
 
 def _validate(document: Document, language: Language[M]) -> tuple[M | None, tuple[Finding, ...]]:

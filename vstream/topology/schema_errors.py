@@ -118,6 +118,13 @@ LANGUAGE: Final = Language(
     model=TopologyDocument,
     starter="`vstream init` writes a commented starter",
     is_needed=_is_needed,
+    mark="regions",
+    other_kinds={
+        "scenario": (
+            "this is a scenario, not a topology",
+            "`vstream scenario run` runs it; its `topology` names the file that is wanted here",
+        )
+    },
     missing={
         "version": "write `version: 1`, the version of the topology language",
         "name": "name the topology: streams are marked with it as their owner",

@@ -59,11 +59,10 @@ def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
     shown_cost = f"{cost:.2f}" if cost < _PRECISE_BELOW_US else f"{cost:,.0f}"
     crossing = sum(stream.crossing for stream in sizing.streams)
     cores = f"about {sizing.idle_cores:,.2g}" if sizing.idle_cores >= _MIN_CORES else f"less than {_MIN_CORES}"
-    yield Text(
-        f"between regions {_describe_traffic(crossing)}\n"
-        f"{format_count(sizing.rules, 'mapping rule')}: about {shown_cost} µs for each message that a client publishes\n"
-        f"{format_count(sizing.sources, 'source')}: {cores} cores of all servers together while nobody publishes"
-    )
+    yield Text(f"between regions {_describe_traffic(crossing)}")
+    rules, sources = format_count(sizing.rules, "mapping rule"), format_count(sizing.sources, "source")
+    yield Text(f"{rules}: about {shown_cost} µs for each message that a client publishes")
+    yield Text(f"{sources}: {cores} cores of all servers together while nobody publishes")
 
 
 def _describe_traffic(bits: float) -> str:
