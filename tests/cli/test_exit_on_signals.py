@@ -59,3 +59,22 @@ def test_a_signal_ends_the_command_with_one_line(number: signal.Signals, code: i
         [sys.executable, "-c", WORK, str(int(number)), where], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "interrupted\n")
+
+
+EARLY = """
+import os, signal, sys
+
+class InterruptedImport:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, InterruptedImport())
+from vstream.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_while_modules_are_loaded_is_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
