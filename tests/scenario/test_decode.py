@@ -218,52 +218,12 @@ def test_an_operation_has_to_work_where_it_is_tried() -> None:
     assert regions == [("t", "east"), ("t", "west"), ("u", "west"), ("u", "central"), ("u", "east")]
 
 
-def safety(text: str) -> dict[Measure, list[tuple[str | None, float]]]:
-    result: dict[Measure, list[tuple[str | None, float]]] = {}
-    for expectation in scenario(text).expectations:
-        result.setdefault(expectation.measure, []).append((expectation.stream, expectation.value))
-    return result
-
-
-SAFE = {measure: [(None, 0.0)] for measure in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)}
-
-
-def test_safety_is_expected_without_being_asked_for() -> None:
-    assert safety(STEPS) == SAFE
-
-
 def test_what_is_said_of_safety_is_all_that_is_expected_of_it() -> None:
-    assert safety(f'{STEPS}expect: [{{lost: ">= 1"}}]\n') == {**SAFE, Measure.LOST: [(None, 1.0)]}
-    (anything,) = [
-        expectation
-        for expectation in scenario(f"{STEPS}expect: [{{lost: any}}]\n").expectations
-        if expectation.measure is Measure.LOST
+    assert decode_expected("  - lost: any\n") == [(Measure.LOST, ">=", 0.0, None, None, None, None, None)]
+    assert decode_expected("  - {stream: bar, diverged: '<= 3'}\n") == [
+        (Measure.DIVERGED, "<=", 3.0, None, None, "bar", None, None)
     ]
-    assert (anything.compare, anything.value) == (Compare.AT_LEAST, 0)
-    (diverged,) = [
-        expectation
-        for expectation in scenario(f"{STEPS}expect: [{{diverged: '<= 3'}}]\n").expectations
-        if expectation.measure is Measure.DIVERGED
-    ]
-    assert (diverged.compare, diverged.value) == (Compare.AT_MOST, 3)
-
-
-def test_what_is_said_of_the_safety_of_one_stream_leaves_the_others_safe() -> None:
-    assert safety(f"{STEPS}expect: [{{stream: bar, lost: 5}}]\n")[Measure.LOST] == [("bar", 5.0), ("foo", 0.0)]
-
-
-def test_one_order_is_expected_of_streams_that_promise_it() -> None:
-    def orders(expect: str) -> list[tuple[str | None, float]]:
-        text = f"scenario: 1\nname: s\ntopology: models.yaml\n{STEPS}{expect}"
-        return [
-            (expectation.stream, expectation.value)
-            for expectation in load_text(text).require().expectations
-            if expectation.measure is Measure.SAME_ORDER
-        ]
-
-    assert orders("") == [("ledger", 1.0), ("stock", 1.0), ("prices", 1.0)]
-    assert orders("expect: [{stream: ledger, same-order: any}]\n") == [("ledger", 0.0), ("stock", 1.0), ("prices", 1.0)]
-    assert orders("expect: [{same-order: false}]\n") == [(None, 0.0)]
+    assert scenario(STEPS).expectations == ()
 
 
 def test_an_expectation_knows_its_place() -> None:

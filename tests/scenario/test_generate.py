@@ -69,11 +69,8 @@ def test_whatever_is_composed_is_valid_and_holds_its_topology_and_its_seed(file:
 def test_nothing_may_be_lost_and_regions_agree_in_the_end(seed: int) -> None:
     scenario = load_data(compose(seed))
     assert isinstance(scenario.steps[-1].action, Converge)
-    expected = {expectation.measure: expectation.value for expectation in scenario.expectations}
-    assert {
-        expected[measure] for measure in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)
-    } == {0}
-    assert Measure.CONVERGED in expected
+    # Whatever else is expected, the verdict expects to be 0.
+    assert {expectation.measure for expectation in scenario.expectations} == {Measure.CONVERGED}
 
 
 def test_every_fault_that_is_promised_to_be_survived_comes_up_and_no_other() -> None:

@@ -7,17 +7,12 @@ from typing import Final
 
 from vstream.scenario.document import ExpectDocument, ScenarioDocument
 from vstream.scenario.fields import Bound, Bounds, split_pair
-from vstream.scenario.model import Compare, Expectation, Measure
+from vstream.scenario.model import SAFETY, Compare, Expectation, Measure
 from vstream.syntax.yaml import Path, SourceMap
-from vstream.topology.model import Consistency, Topology
-
-EXPECTED_ZERO: Final = {
-    measure.value: measure for measure in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)
-}
-"""Expected to be 0 unless a scenario says something else."""
+from vstream.topology.model import Topology
 
 _ANYTHING: Final = Bound(Compare.AT_LEAST, 0.0)
-"""`any`. It must be written: without a bound, 0 is expected."""
+"""`any`. It must be written: without a bound, safety is expected."""
 
 _BY_REGION: Final = (
     Measure.PUBLISHED,
@@ -29,35 +24,13 @@ _BY_REGION: Final = (
     Measure.READ_TIME,
 )
 _BY_PAIR: Final = (Measure.PROPAGATION, Measure.VISIBLE)
-_WHOLE: Final = (Measure.CONVERGED, *EXPECTED_ZERO.values(), Measure.DIVERGED)
+_WHOLE: Final = (Measure.CONVERGED, *SAFETY)
 
 
 def decode_expectations(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Expectation]:
-    """The expectations that are written, in their order, and then those that hold unless something else is written."""
+    """The expectations that are written, in their order. What holds of every stream besides, the verdict knows."""
     for index, group in enumerate(document.expect):
         yield from _decode_group(group, source, ("expect", index), _find_regions_tried(document, group.in_, topology))
-    span = source.key_span(("expect",)) if document.expect else source.key_span(("steps",))
-    for word, measure in EXPECTED_ZERO.items():
-        if not _is_stated(document, word, None):
-            for stream in _find_unstated(document, word, topology):
-                yield Expectation(measure=measure, compare=Compare.EQUAL, value=0, span=span, stream=stream)
-    for virtual in topology.streams:
-        is_stated = _is_stated(document, "same_order", None) or _is_stated(document, "same_order", virtual.name)
-        # All read streams promise the same sequence.
-        if virtual.consistency is not Consistency.VIRTUAL and not is_stated:
-            yield Expectation(
-                measure=Measure.SAME_ORDER, compare=Compare.EQUAL, value=1, span=span, stream=virtual.name
-            )
-
-
-def _is_stated(document: ScenarioDocument, word: str, stream: str | None) -> bool:
-    return any(word in group.model_fields_set and group.stream == stream for group in document.expect)
-
-
-def _find_unstated(document: ScenarioDocument, word: str, topology: Topology) -> tuple[str | None, ...]:
-    """The streams without an expectation about *word*; None for all."""
-    quiet = tuple(stream.name for stream in topology.streams if not _is_stated(document, word, stream.name))
-    return quiet if len(quiet) < len(topology.streams) else (None,)
 
 
 def _decode_group(

@@ -241,6 +241,10 @@ class Measure(Enum):
     """Median nanoseconds from sending in region *origin*, in the window, until a consumer in region *region* has the message."""
 
 
+SAFETY = (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.DIVERGED, Measure.REORDERED)
+"""What a verdict expects to be 0 for every stream, unless the scenario says something else of it."""
+
+
 class Compare(Enum):
     """How a measured value must relate to the stated one."""
 

@@ -543,6 +543,16 @@ def test_losses_that_are_allowed_are_found_and_counted(tmp_path: Path) -> None:
     assert anything.status is CaseStatus.PASS, "`any` expects nothing"
 
 
+@pytest.mark.parametrize(("stream", "is_safe"), [("foo", False), ("bar", True)])
+def test_what_is_said_of_the_safety_of_one_stream_leaves_the_others_safe(
+    history: History, tmp_path: Path, stream: str, is_safe: bool
+) -> None:
+    judged = judge_capture(history.write(tmp_path), [replace(expect(Measure.LOST, 5), stream=stream)])
+    safety = {(case.stream, case.measure) for case in judged.cases if case.about is About.SAFETY}
+    assert ("foo", Measure.REORDERED) in safety
+    assert (("foo", Measure.LOST) in safety) is is_safe
+
+
 def test_examples_say_what_was_broken(history: History, tmp_path: Path) -> None:
     row = next(row for row in history.streams["foo-read-west"] if row.time - history.manifest.wall > 1.2 * SECOND)
     history.streams["foo-read-west"].remove(row)

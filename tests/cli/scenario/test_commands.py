@@ -24,7 +24,7 @@ def test_a_valid_scenario_says_what_it_is(directory: Path) -> None:
     for command in (["scenario", "validate", "good.yaml"], ["validate", "good.yaml"]):
         ran = vstream(*command)
         assert (ran.code, ran.out) == (0, "")
-        assert ran.err == "good.yaml is valid: 1 step, 0 faults, 4 expectations, about 5 s plus convergence\n"
+        assert ran.err == "good.yaml is valid: 1 step, 0 faults, 0 expectations, about 5 s plus convergence\n"
 
 
 @pytest.mark.parametrize("command", [["scenario", "validate"], ["validate"]])

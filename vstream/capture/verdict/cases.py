@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict import units
-from vstream.capture.verdict.measures import OVER_THE_RUN, SAFETY, Measurement, Measurements, Question, holds
+from vstream.capture.verdict.measures import OVER_THE_RUN, Measurement, Measurements, Question, holds
 from vstream.capture.verdict.verdict import About, Case, CaseStatus
 from vstream.findings import Span
-from vstream.scenario.model import Compare, Expectation, Measure
+from vstream.scenario.model import SAFETY, Compare, Expectation, Measure
 from vstream.topology.model import Consistency
 
 _NOWHERE = Span.point("", 1, 1)

@@ -13,11 +13,9 @@ from vstream.capture.verdict.deliveries import Deliveries
 from vstream.capture.verdict.history import History
 from vstream.capture.verdict.propagation import Propagation
 from vstream.capture.verdict.verdict import Affected, Availability, PhysicalVerdict, StreamVerdict, WindowVerdict
-from vstream.scenario.model import Compare, Expectation, Measure
+from vstream.scenario.model import SAFETY, Compare, Expectation, Measure
 from vstream.value_class import value_class
 
-SAFETY = (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.DIVERGED, Measure.REORDERED)
-"""Counts that must be zero for every stream."""
 OVER_THE_RUN = frozenset({*SAFETY, Measure.SAME_ORDER})
 """Measures that are judged over the whole run."""
 

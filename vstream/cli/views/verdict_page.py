@@ -54,7 +54,7 @@ def render_page(verdict: Verdict) -> str:
         manifest=verdict.manifest,
         counts={status.value: count for status, count in verdict.counts.items()},
         story=list(tell(verdict)),
-        expectations=[case for case in verdict.cases if case.about is About.EXPECTATION],
+        expectations=[case for case in verdict.cases if case.about in {About.EXPECTATION, About.SAFETY}],
         player=_make_player(verdict.timeline),
         cases={status.value: [case for case in verdict.cases if case.status is status] for status in CaseStatus},
         findings=findings,

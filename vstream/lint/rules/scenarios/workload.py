@@ -9,12 +9,11 @@ from vstream.formatting import quote_names, quote_value
 from vstream.lint.registry import Violation, rule, suggest_closest
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.document import ExpectDocument, yaml_key
-from vstream.scenario.expectations import EXPECTED_ZERO
-from vstream.scenario.model import PLACEHOLDERS, fill_subject, placeholders
+from vstream.scenario.model import PLACEHOLDERS, SAFETY, fill_subject, placeholders
 from vstream.subjects.algebra import is_literal, matches
 from vstream.syntax.yaml import Path
 
-_WHOLE = (*EXPECTED_ZERO, "diverged", "same_order")
+_WHOLE = (*(measure.value for measure in SAFETY), "same_order")
 _NEEDS_LOAD = ("published", "delivered", "publish_time", "publish_gap", "propagation", "visible", *_WHOLE, "converged")
 
 
