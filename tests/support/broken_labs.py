@@ -24,7 +24,6 @@ from tests.support.labs import processes_in
 from tests.support.meta_leader import lead_meta_group_from
 from tests.support.ports import free_port
 from vstream.errors import VstreamError
-from vstream.health.thresholds import STUCK_SECONDS
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.lab import lab
@@ -32,6 +31,7 @@ from vstream.lab.state import lab_directory
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
+from vstream.timing import STUCK_SECONDS
 
 LAB = "broken"
 OTHER_VERSION = "2.14.6"

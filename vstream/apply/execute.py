@@ -19,7 +19,6 @@ from vstream.errors import NoRespondersError, NotPermittedError, NotReachableErr
 from vstream.jetstream import error_codes
 from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.plan.consumer_failover import continue_from
-from vstream.plan.gates import MOVE_START_SECONDS
 from vstream.plan.plan import (
     Change,
     Create,
@@ -39,6 +38,7 @@ from vstream.plan.plan import (
 )
 from vstream.plan.stages import PlanStage, Stage, list_stages
 from vstream.plan.transitions import start_sequence
+from vstream.timing import MOVE_START_SECONDS
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.stream_config import (

@@ -232,7 +232,7 @@ class CapturedStream:
 
     `max_msgs_per_subject`, `max_msgs`, `max_bytes` and `max_age`, if set. Under such a limit, a message that is absent
     while later ones of its subject are present is not lost. With value 1: `allow_msg_ttl` (messages with a `Nats-TTL`
-    expire), `allow_rollup_hdrs`, and `allow_msg_counter`, which removes nothing: payloads are sums that differ between
+    expire), `allow_rollup_hdrs`, `retention` if it is not `limits`, and `allow_msg_counter`, which removes nothing: payloads are sums that differ between
     streams.
     """
     mirror: str | None = None

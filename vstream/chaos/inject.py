@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from vstream.chaos.blast_radius import Impact, assess_impact
 from vstream.chaos.faults.base import Injection, LabFault, LastingInjection, LeaderChange, RollingRestart
@@ -27,6 +28,9 @@ from vstream.lab.start import finish_despite_cancellation
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
+
+HEAL_TIMEOUT: Final = 120.0
+"""Seconds within which servers are healthy again once faults are undone: after a long cut, TCP sends again that late."""
 
 
 @value_class

@@ -20,9 +20,7 @@ from vstream.lint.pipeline import Declared, LintRequest, make_linter, plan_run
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
-from vstream.topology.stream_config import GROWTH_LIMITS
-
-_UNLIMITED = {None, 0, -1}
+from vstream.topology.stream_limits import GROWTH_LIMITS, read_limit
 
 
 def command(
@@ -80,8 +78,8 @@ def _list_notes(bundle: Bundle) -> Iterator[str]:
         yield "It has no streams: `vstream apply` creates nothing."
     endless = set()
     for stream in bundle.streams:
-        limits = {stream.config.fields.get(limit) for limit in GROWTH_LIMITS}
-        if stream.role is not Role.CATALOG and limits <= _UNLIMITED:
+        is_limited = any(read_limit(stream.config.fields, name) for name in GROWTH_LIMITS)
+        if stream.role is not Role.CATALOG and not is_limited:
             endless.add(stream.virtual)
     if endless:
         names = summarize_names(sorted(endless))

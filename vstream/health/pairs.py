@@ -13,10 +13,11 @@ from dataclasses import replace
 from vstream.formatting import format_duration
 from vstream.health.snapshot import SECOND_NS, Lag, Snapshot, SourceSnapshot, StreamSnapshot, to_unix_seconds
 from vstream.health.status import AssessedPair, PairState
-from vstream.health.thresholds import BEHIND_AFTER_SECONDS, SILENT_AFTER_SECONDS
+from vstream.timing import BEHIND_AFTER_SECONDS, SILENT_AFTER_SECONDS
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
 from vstream.topology.stream_config import StreamConfig
+from vstream.topology.stream_limits import MAX_AGE, MAX_BYTES, MAX_MESSAGES, PER_SUBJECT, read_limit
 from vstream.topology.units import Version, parse_version
 
 _FULL_SHARE = 0.98
@@ -129,12 +130,10 @@ def _find_retention(pair: ReplicationPair, origin: StreamSnapshot | None, at: fl
     """For how many seconds the origin keeps messages: its `max_age`, or less if it is full; None for ever."""
     # What it has now counts, not what it should have.
     limits = pair.origin.fields if origin is None or origin.config is None else origin.config
-    max_age = limits.get("max_age")
-    retention: float = max_age / SECOND_NS if isinstance(max_age, int) else 0.0
+    retention = read_limit(limits, MAX_AGE) / SECOND_NS
     if origin is not None and origin.first_at is not None and limits.get("discard", "old") == "old":
-        for limit, used in (("max_bytes", origin.bytes), ("max_msgs", origin.messages)):
-            most = limits.get(limit)
-            if isinstance(most, int) and 0 < most * _FULL_SHARE <= used:
+        for limit, used in ((MAX_BYTES, origin.bytes), (MAX_MESSAGES, origin.messages)):
+            if 0 < read_limit(limits, limit) * _FULL_SHARE <= used:
                 held = max(0.0, at - origin.first_at)
                 retention = min(retention or held, held)
     return retention or None
@@ -227,8 +226,7 @@ def _permanent_state(pair: ReplicationPair, lag: Lag, snapshot: Snapshot) -> tup
 
 def _replace_alike(origin: StreamSnapshot, reader: StreamSnapshot) -> bool:
     """Whether what newer messages of its subject remove from *origin*, they would remove from *reader*, too."""
-    numbers = ((stream.config or {}).get("max_msgs_per_subject") for stream in (origin, reader))
-    origin_keeps, reader_keeps = (number if isinstance(number, int) else 0 for number in numbers)
+    origin_keeps, reader_keeps = (read_limit(stream.config or {}, PER_SUBJECT) for stream in (origin, reader))
     return 0 < reader_keeps <= origin_keeps
 
 

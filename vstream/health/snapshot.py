@@ -9,6 +9,7 @@ from typing import Any
 
 from vstream.jetstream.answers import require_config, require_text
 from vstream.syntax.document import Json
+from vstream.timing import ALIVE_SECONDS
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.stream_config import source_name
 from vstream.value_class import value_class
@@ -275,8 +276,7 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
 
 
 def _is_following(replica: Mapping[str, Any]) -> bool:
-    # Its leader asks it every second.
-    is_heard = not replica.get("offline") and int(replica.get("active", 0)) < 3 * SECOND_NS
+    is_heard = not replica.get("offline") and int(replica.get("active", 0)) < ALIVE_SECONDS * SECOND_NS
     return is_heard and not replica.get("current") and 0 < int(replica.get("lag", 0)) <= _MAX_ON_ITS_WAY
 
 

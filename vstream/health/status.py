@@ -7,8 +7,8 @@ from dataclasses import asdict, field
 from enum import Enum
 
 from vstream.health.snapshot import BeaconSighting, ServerSnapshot
-from vstream.health.thresholds import STUCK_SECONDS
 from vstream.syntax.document import Json
+from vstream.timing import STUCK_SECONDS
 from vstream.value_class import value_class
 
 

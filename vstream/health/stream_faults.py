@@ -12,6 +12,7 @@ from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, list_durables, physical_streams
 from vstream.topology.stream_config import StreamConfig
+from vstream.topology.stream_limits import MAX_BYTES, MAX_MESSAGES, PER_SUBJECT, read_limit
 from vstream.value_class import value_class
 
 _DEFAULT_PAYLOAD_BYTES = 2**20
@@ -89,9 +90,9 @@ def _list_refusals(part: PhysicalStream, observed: StreamSnapshot, fields: Mappi
     """Which messages it refuses, published or sourced, that it should take."""
     if fields.get("discard") == "new":
         yield from _find_full(observed, fields)
-        keeps = fields.get("max_msgs_per_subject")
+        keeps = read_limit(fields, PER_SUBJECT)
         refuses_more = fields.get("discard_new_per_subject") and not part.fields.get("discard_new_per_subject")
-        if refuses_more and isinstance(keeps, int) and keeps > 0:
+        if refuses_more and keeps:
             yield f"it refuses new messages of subjects that have {keeps:,} (`discard_new_per_subject`)"
     if largest := _tighter_limit(part, fields, "max_msg_size"):
         yield f"it refuses messages above {format_size(largest)} (`max_msg_size`)"
@@ -104,9 +105,8 @@ def _list_refusals(part: PhysicalStream, observed: StreamSnapshot, fields: Mappi
 
 def _tighter_limit(part: PhysicalStream, fields: Mapping[str, Any], name: str) -> int:
     """The limit *name* if it is below that of the topology; else 0."""
-    limit, expected = fields.get(name), part.fields.get(name)
-    is_expected = isinstance(expected, int) and isinstance(limit, int) and 0 < expected <= limit
-    return max(0, limit) if isinstance(limit, int) and not is_expected else 0
+    limit, expected = read_limit(fields, name), read_limit(part.fields, name)
+    return 0 if 0 < expected <= limit else limit
 
 
 def _list_changed_subjects(
@@ -131,9 +131,8 @@ def _list_changed_subjects(
 
 
 def _find_full(observed: StreamSnapshot, fields: Mapping[str, Any]) -> Iterator[str]:
-    for limit, used in (("max_msgs", observed.messages), ("max_bytes", observed.bytes)):
-        most = fields.get(limit)
-        if isinstance(most, int) and 0 < most <= used:
+    for limit, used in ((MAX_MESSAGES, observed.messages), (MAX_BYTES, observed.bytes)):
+        if 0 < read_limit(fields, limit) <= used:
             yield f"it is full (`{limit}`), and refuses new messages (`discard: new`)"
 
 

@@ -61,7 +61,7 @@ _IDENTITY_FIELDS = ("name", "subjects", "sources", "mirror", "metadata")
 _NOTED = ("_nats.", MOVED_KEY, SCALED_KEY)
 """What metadata begins with that no topology says: that of servers themselves, and when a stream moved or was scaled up."""
 _MAX_KNOWN = 32
-_UNLIMITED_IF_ZERO = frozenset({"max_bytes", "max_consumers", "max_msg_size", "max_msgs", "max_msgs_per_subject"})
+_UNLIMITED_IF_ZERO = frozenset(name for name, default in DEFAULTS.items() if default == -1)
 
 
 def is_known(field: str) -> bool:

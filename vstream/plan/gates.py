@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Final
 
 from vstream.plan.context import DiffContext
 from vstream.plan.plan import Change, Delete, Gate, GateKind, Handover, Update, is_move, is_scaled_up
 from vstream.plan.stages import Stage, stage_after, stage_of
 from vstream.plan.transitions.seed_region import is_copy
+from vstream.timing import ALIVE_SECONDS, RECORDING_SECONDS
 from vstream.topology.model import Role
 from vstream.topology.stream_config import FORMER_PREFIX, MOVED_KEY, SCALED_KEY, ObservedStream, parse_source
 
 _SOURCED = frozenset({Role.WRITE, Role.ORIGIN, Role.ORDER})
-_ALIVE = timedelta(seconds=3)
-"""A source that works is heard every second, messages or not."""
-RECORDING_SECONDS: Final = 70.0
-"""Seconds after which a server has recorded what it holds, also one that nobody can ask: servers do that once a minute."""
-MOVE_START_SECONDS: Final = 15.0
-"""Seconds within which a moved stream gets another leader. Before that, it looks settled."""
 _PLACES = frozenset({"num_replicas", "placement"})
 """Fields with which a stream changes servers, so that who takes from it loses sight of it."""
 
@@ -155,7 +149,7 @@ def _is_waiting(reader: ObservedStream, origin: ObservedStream) -> bool:
     silence = reader.silence.get(origin.config.name)
     if silence is None or reader.at is None or reader.replicas == 1:
         return False
-    return reader.at - silence < (origin.leader_since or reader.at - _ALIVE)
+    return reader.at - silence < (origin.leader_since or reader.at - timedelta(seconds=ALIVE_SECONDS))
 
 
 def _readers_of(stream: str, context: DiffContext, missed: ObservedStream | None = None) -> tuple[str, ...]:

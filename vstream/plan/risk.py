@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from vstream.syntax.document import Json
 from vstream.topology.model import Role
-from vstream.topology.stream_config import GROWTH_LIMITS, ObservedStream
+from vstream.topology.stream_config import ObservedStream
+from vstream.topology.stream_limits import GROWTH_LIMITS
 from vstream.value_class import value_class
 
 _PUBLISHED_TO = frozenset({Role.WRITE, Role.ORIGIN})

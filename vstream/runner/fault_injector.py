@@ -8,7 +8,7 @@ from dataclasses import replace
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults
-from vstream.chaos.inject import InjectionRequest, heal, inject
+from vstream.chaos.inject import HEAL_TIMEOUT, InjectionRequest, heal, inject
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.runner.events import FaultSeen, FaultState, Watcher
 from vstream.scenario.model import Inject
@@ -16,7 +16,6 @@ from vstream.servers.target_servers import load_and_trust_lab, load_and_trust_la
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
-_HEAL_TIMEOUT = 120.0
 _RESTART_TIMEOUT = 180.0
 """Seconds per server."""
 
@@ -111,7 +110,7 @@ class FaultInjector:
         """
         await self._heal([step for step in self._open if ids is None or step in ids])
 
-    async def _heal(self, ids: Sequence[str], *, within: float = _HEAL_TIMEOUT) -> None:
+    async def _heal(self, ids: Sequence[str], *, within: float = HEAL_TIMEOUT) -> None:
         chosen = {step: self._open[step] for step in ids}
         if not chosen:
             return

@@ -18,10 +18,10 @@ from vstream.jetstream.source_header import STREAM_SOURCE, origin_of
 from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.stream_config import source_name
+from vstream.topology.stream_limits import read_limits
 
 MSG_ID = "Nats-Msg-Id"
-LIMITS = ("max_msgs_per_subject", "max_msgs", "max_bytes", "max_age")
-FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
+_COUNTS = "allow_msg_counter"
 _ANSWER_TIMEOUT = 5.0
 _PAUSE_SECONDS = 0.5
 
@@ -106,8 +106,5 @@ def captured_stream(stream: RenderedStream, *, messages: int | None = None, erro
         messages=messages,
         error=error,
         mirror=source_name(mirror, stream.config.name) if isinstance(mirror := fields.get("mirror"), dict) else None,
-        limits={
-            **{name: value for name in LIMITS if isinstance(value := fields.get(name), int) and value > 0},
-            **{name: 1 for name in FLAGS if fields.get(name)},
-        },
+        limits=read_limits(fields) | ({_COUNTS: 1} if fields.get(_COUNTS) else {}),
     )

@@ -28,6 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vstream.capture.records import OperationRecord, Window
 from vstream.capture.store import Capture, RecordWriter
+from vstream.chaos.inject import HEAL_TIMEOUT
 from vstream.errors import VstreamError
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab import lab
@@ -83,7 +84,6 @@ _SHORT_READ_BACK_TIMEOUT = 20.0
 """The same, where regions have had their time already, and do not agree."""
 _GIVE_UP_TIMEOUT = 1.0
 """Seconds for servers to become healthy if they are taken down anyway."""
-_HEAL_TIMEOUT = 60.0
 _TICK_SECONDS = 0.1
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO})
 
@@ -124,7 +124,7 @@ async def capture_scenario(
 async def _run_and_capture(recording: _Recording, lab_name: str, *, keep_lab: bool) -> None:
     """From the start of the lab to the last stream read. What is begun last ends first, and nothing interrupts that."""
     faults = FaultInjector(lab_name, recording.capture, recording.now, recording.on_event)
-    heal_within = _HEAL_TIMEOUT if keep_lab else _GIVE_UP_TIMEOUT
+    heal_within = HEAL_TIMEOUT if keep_lab else _GIVE_UP_TIMEOUT
     async with (
         # The last of all, and always: a disk without room for the capture must not leave servers behind.
         nullcontext() if keep_lab else _end_with(partial(lab.down, lab_name, purge=True)),

@@ -18,9 +18,9 @@ from vstream.formatting import format_count
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.monitoring import MetaLog
-from vstream.plan.gates import RECORDING_SECONDS
 from vstream.servers.find_servers import Servers
 from vstream.servers.target_servers import TargetServers, make_changing_target
+from vstream.timing import RECORDING_SECONDS
 from vstream.topology.model import Topology
 
 _PAUSE_SECONDS = 1.0

@@ -12,6 +12,7 @@ from vstream.topology import physical
 from vstream.topology.model import Consistency, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import replication_pairs
+from vstream.topology.stream_limits import MAX_AGE, MAX_BYTES, MAX_MESSAGES, PER_SUBJECT, read_limit
 from vstream.value_class import value_class
 
 RECORD_BYTES = 30
@@ -181,7 +182,7 @@ def _size_stream(stream: VirtualStream, load: Load) -> StreamSize:
                 bytes=0.0 if not taken_rate else taken_rate * stored * retention,
                 per_day=taken_rate * stored * DAY_SECONDS,
                 retention=retention,
-                is_at_most=find_limit(part.settings, "max_msgs_per_subject") is not None,
+                is_at_most=read_limit(part.settings.fields, PER_SUBJECT) > 0,
             )
         )
     writes = [part.retention for part in parts if part.role in {Role.WRITE.value, Role.ORIGIN.value}]
@@ -196,15 +197,10 @@ def _size_stream(stream: VirtualStream, load: Load) -> StreamSize:
 
 def find_retention_limits(settings: StreamSettings, stored: int) -> RetentionLimits:
     """What a stream with *settings* keeps, of messages of *stored* bytes."""
-    size, number = (find_limit(settings, name) or math.inf for name in ("max_bytes", "max_msgs"))
-    age, replicas = find_limit(settings, "max_age") or math.inf, find_limit(settings, "num_replicas") or 1
+    fields = settings.fields
+    size, number, age = (read_limit(fields, name) or math.inf for name in (MAX_BYTES, MAX_MESSAGES, MAX_AGE))
+    replicas = read_limit(fields, "num_replicas") or 1
     return RetentionLimits(age=age / _SECOND_NS, messages=min(size / stored, number), replicas=replicas)
-
-
-def find_limit(settings: StreamSettings, name: str) -> int | None:
-    """The setting *name* of the JetStream API; None if it limits nothing."""
-    value = settings.fields.get(name)
-    return value if isinstance(value, int) and value > 0 else None
 
 
 def _estimate_crossing(stream: VirtualStream, load: Load) -> float:
@@ -216,7 +212,9 @@ def _estimate_crossing(stream: VirtualStream, load: Load) -> float:
     followers = 0
     if stream.consistency in {Consistency.ORDERED, Consistency.STRETCH}:
         central = stream.order or stream.origin
-        followers = max((find_limit(settings, "num_replicas") or 1 for settings in central.values()), default=1) - 1
+        followers = (
+            max((read_limit(settings.fields, "num_replicas") or 1 for settings in central.values()), default=1) - 1
+        )
     return published + everything * (followers + regions - 1)
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from vstream.syntax.document import Json
 
 
-GROWTH_LIMITS = ("max_age", "max_bytes", "max_msgs", "max_msgs_per_subject")
-"""Fields that keep a stream from growing for ever."""
 TOPOLOGY_KEY = "vstream.topology"
 STREAM_KEY = "vstream.stream"
 REGION_KEY = "vstream.region"

@@ -55,7 +55,7 @@ async def test_what_delivers_is_left_alone(speaks_after: int, steps: int, monkey
     monkeypatch.setattr(refresh_readers, "JetStreamAdmin", Admin)
     monkeypatch.setattr(refresh_readers, "_make_step_down", step_down)
     monkeypatch.setattr(refresh_readers, "_MIN_APART_SECONDS", 0.0)
-    monkeypatch.setattr(refresh_readers, "_ALIVE_SECONDS", 0.5)
+    monkeypatch.setattr(refresh_readers, "ALIVE_SECONDS", 0.5)
     fed = refresh_readers._Fed("foo-read-west", "west", 1)
     result = await refresh_readers._refresh_stream(
         cast("Connection", None), fed, time.monotonic() + 2, refresh_readers.RefreshMode.SILENT

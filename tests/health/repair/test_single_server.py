@@ -429,7 +429,7 @@ async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these
 async def test_what_is_lost_of_a_key_is_judged_over_all_that_write_it(
     regions: Regions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest, "_MAX_SKEW_SECONDS", 0.0)
+    monkeypatch.setattr(newest, "CLOCK_SKEW_SECONDS", 0.0)
     await regions.create({EAST: {"max_msgs_per_subject": 2}})
     held: list[Message] = []
     for region in ("west", "west", "central", "east"):

@@ -14,10 +14,8 @@ from vstream.capture.verdict.contents import READ_ROLES, Ledger, StreamScan, fin
 from vstream.capture.verdict.context import MAX_EXAMPLES, ExampleFactory
 from vstream.capture.verdict.history import NO_VALUE
 from vstream.capture.verdict.verdict import Affected, ServedVerdict
+from vstream.topology.stream_limits import OLDEST_FIRST, PER_SUBJECT
 
-_AT_THE_HEAD = ("max_msgs", "max_bytes", "max_age")
-"""Limits that remove the oldest messages of a stream."""
-_PER_SUBJECT = "max_msgs_per_subject"
 _MIN_SCANS = 2
 
 
@@ -30,8 +28,8 @@ def find_removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[in
     be gone. And a subject that lost messages to its limit holds as many as it may.
     """
     limits = scan.captured.limits
-    most = limits.get(_PER_SUBJECT, 0)
-    has_head = scan.first_seq > 1 and any(limits.get(name, 0) > 0 for name in _AT_THE_HEAD)
+    most = limits.get(PER_SUBJECT, 0)
+    has_head = scan.first_seq > 1 and any(limits.get(name, 0) > 0 for name in OLDEST_FIRST)
     if not absent or scan.removed_count <= 0 or not (most > 0 or has_head):
         return frozenset()
     subjects = ledger.attempts.subject

@@ -33,7 +33,6 @@ from vstream.topology import units
 from vstream.value_class import value_class
 
 Timeout = Annotated[float, typer.Option(help="Seconds until all must be healthy again.", min=1)]
-HEAL_TIMEOUT = 120.0
 _HEAL_AT_ONCE = 0.0
 """`hold` of faults that do not stay, such as a restart: servers come back as soon as they are gone."""
 _SECOND_NS = 1_000_000_000
@@ -47,7 +46,7 @@ _SETTINGS: Mapping[str, tuple[Any, Any]] = {
         ],
         False,
     ),
-    "timeout": (Timeout, HEAL_TIMEOUT),
+    "timeout": (Timeout, inject.HEAL_TIMEOUT),
     "lab": (options.LabName, None),
     "output": (options.TextOrJson, "text"),
 }
@@ -228,7 +227,7 @@ def resume(
             help="Paused regions or servers; all, if left out.", metavar="REGION|SERVER", show_default=False
         ),
     ] = None,
-    timeout: Timeout = HEAL_TIMEOUT,
+    timeout: Timeout = inject.HEAL_TIMEOUT,
     lab: options.LabName = None,
     output: options.TextOrJson = "text",
 ) -> None:
@@ -273,7 +272,7 @@ def heal(
     fault: Annotated[
         str | None, typer.Argument(help="The id of a fault; all, if left out.", metavar="[FAULT-ID]")
     ] = None,
-    timeout: Timeout = HEAL_TIMEOUT,
+    timeout: Timeout = inject.HEAL_TIMEOUT,
     lab: options.LabName = None,
     output: options.TextOrJson = "text",
 ) -> None:

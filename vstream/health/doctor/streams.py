@@ -10,7 +10,8 @@ from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
 from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.health.stream_faults import find_consumer_faults, find_stream_faults
 from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams
-from vstream.topology.stream_config import StreamConfig, parse_int
+from vstream.topology.stream_config import StreamConfig
+from vstream.topology.stream_limits import PER_SUBJECT, read_limit
 from vstream.topology.units import Version, format_version, parse_version
 
 _DOUBLES = (((2, 11, 12), (2, 12, 0)), ((2, 12, 3), (2, 15, 0)))
@@ -70,7 +71,7 @@ def goes_back(patient: Patient) -> Iterator[Symptom]:
     subject keeps the position.
     """
     for name, config, versions in _list_configs(patient):
-        keeps, sources = parse_int(config.fields.get("max_msgs_per_subject")) or -1, len(config.sources)
+        keeps, sources = read_limit(config.fields, PER_SUBJECT), len(config.sources)
         if sources > 1 and keeps > 0 and min(versions) < _STORES_POSITIONS_SINCE:
             oldest = format_version(min(versions))
             yield Symptom(

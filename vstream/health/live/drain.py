@@ -25,6 +25,7 @@ from vstream.servers import leaders
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.topology.replication import physical_streams, replication_pairs
+from vstream.topology.stream_limits import PER_SUBJECT, read_limit
 from vstream.value_class import value_class
 
 Sentences = tuple[str, ...]
@@ -208,8 +209,8 @@ def _describe_outage(topology: Topology, servers: frozenset[str]) -> Iterator[st
 def _describe_stale_values(topology: Topology, region: str) -> Iterator[str]:
     """Its clients' later publishes may have come to others before earlier ones: then these are the last of their subjects."""
     for stream in topology.streams:
-        limits = [settings.fields.get("max_msgs_per_subject") for settings in stream.read.values()]
-        if region in stream.write and any(isinstance(limit, int) and limit > 0 for limit in limits):
+        keeps_newest = any(read_limit(settings.fields, PER_SUBJECT) for settings in stream.read.values())
+        if region in stream.write and keeps_newest:
             keeps = f"regions may keep the older value of a subject of `{stream.name}` that changed meanwhile"
             yield f"{keeps}: `vstream repair messages --stream {stream.name}` brings the newer one back"
 

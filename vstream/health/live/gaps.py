@@ -22,6 +22,7 @@ from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of, parse_replay
 from vstream.plan.live.connections import choose_connection_to
+from vstream.timing import MAX_CLOCK_SKEW_SECONDS
 from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import ReplicationPair, replication_pairs
@@ -29,7 +30,6 @@ from vstream.value_class import value_class
 
 WINDOW_MESSAGES = 128
 """Number of newest messages of each reader to check."""
-_MAX_SKEW_SECONDS = 5.0
 MAX_READERS = 32
 """Maximum number of readers to check, those with the newest messages first."""
 
@@ -160,7 +160,7 @@ class _ReaderCheck:
 def _is_same(held: DirectMessage, sourced: DirectMessage) -> bool:
     """Whether *held*, of the origin, can be the message that was *sourced*: not younger, apart from clock differences."""
     held_at, taken_at = to_unix_seconds(held.stored_at), to_unix_seconds(sourced.stored_at)
-    return held_at < taken_at + _MAX_SKEW_SECONDS and _content_of(held) == _content_of(sourced)
+    return held_at < taken_at + MAX_CLOCK_SKEW_SECONDS and _content_of(held) == _content_of(sourced)
 
 
 def _content_of(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tuple[str, str]]]:

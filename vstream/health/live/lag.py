@@ -17,7 +17,6 @@ from typing import Any
 from vstream.errors import NoRespondersError, VstreamError
 from vstream.health.pairs import has_taken_all
 from vstream.health.snapshot import SECOND_NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
-from vstream.health.thresholds import BEHIND_AFTER_SECONDS
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors, is_from_leader
@@ -25,6 +24,7 @@ from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of
 from vstream.plan.live.connections import choose_connection_to
+from vstream.timing import BEHIND_AFTER_SECONDS, CLOCK_SKEW_SECONDS
 from vstream.topology import physical
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
@@ -35,7 +35,6 @@ _MAX_SEARCHED_MESSAGES = 32
 """Number of a reader's newest messages that are searched for the last one of each origin."""
 _MAX_PARALLEL_REQUESTS = 32
 _MSG_ID_HEADER = "Nats-Msg-Id"
-_MAX_SKEW_SECONDS = 1.0
 _MAX_CANDIDATES = 64
 """Maximum number of messages on one subject among which one with the same id is looked for."""
 
@@ -212,7 +211,7 @@ async def is_duplicate(
     window, msg_id = (reader.config or {}).get("duplicate_window"), message.headers.get(_MSG_ID_HEADER)
     if not isinstance(window, int) or not window or not msg_id:
         return False
-    since = to_unix_seconds(message.stored_at) - window / SECOND_NS - _MAX_SKEW_SECONDS
+    since = to_unix_seconds(message.stored_at) - window / SECOND_NS - CLOCK_SKEW_SECONDS
     stored = await direct.get_newest(connection, reader.name, subject, timeout=patience)
     if stored is None or to_unix_seconds(stored.stored_at) < since:
         return False

@@ -22,14 +22,13 @@ from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.servers import leaders
 from vstream.servers.leaders import StreamLeadership
 from vstream.servers.target_servers import TargetServers
+from vstream.timing import ALIVE_SECONDS
 from vstream.topology.model import Role, Topology
 from vstream.topology.replication import physical_streams
 from vstream.value_class import value_class
 
 _POLL_SECONDS = 0.1
 _SECOND_NS = 1_000_000_000
-_ALIVE_SECONDS = 3.0
-"""Seconds. A source that works is heard every second, messages or not."""
 _MIN_APART_SECONDS = 0.2
 """Minimum seconds between two separate signs of life, seen over a network."""
 
@@ -167,7 +166,7 @@ async def _wait_for_leader(connection: Connection, stream: str, deadline: float)
 async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, mode: RefreshMode) -> RefreshedStream:
     """Make the leader of a stream step down where *mode* says so, and measure until it has everything, or the *deadline*."""
     if mode is not RefreshMode.ALL:
-        soon = deadline if mode is RefreshMode.MEASURE else min(deadline, time.monotonic() + 2 * _ALIVE_SECONDS)
+        soon = deadline if mode is RefreshMode.MEASURE else min(deadline, time.monotonic() + 2 * ALIVE_SECONDS)
         measured = await _measure_stream(connection, fed, soon, None, None)
         if mode is RefreshMode.MEASURE or measured.caught_up is not None:
             return measured
@@ -224,7 +223,7 @@ class _Heard:
         silent_names = []
         for source in sources:
             name, age = str(source.get("name")), int(source.get("active", -1)) / _SECOND_NS
-            if not 0 <= age < _ALIVE_SECONDS:
+            if not 0 <= age < ALIVE_SECONDS:
                 self._first.pop(name, None)
                 silent_names.append(name)
             elif now - age < self._first.setdefault(name, now - age) + _MIN_APART_SECONDS:

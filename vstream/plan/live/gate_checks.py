@@ -19,11 +19,12 @@ from vstream.formatting import quote_names
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
-from vstream.plan.gates import MOVE_START_SECONDS
 from vstream.plan.live.reader_positions import BEACON_HINT, TIMEOUT, LivePositionReader, LiveStream
 from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
+from vstream.timing import EXPIRY_SKEW_SECONDS, MOVE_START_SECONDS
 from vstream.topology.stream_config import MOVED_KEY, parse_metadata, read_held
+from vstream.topology.stream_limits import MAX_AGE, MAX_MESSAGES, MESSAGE_TTL, read_limit, read_limits
 from vstream.value_class import value_class
 
 STEADY_SECONDS = 2.0
@@ -31,11 +32,8 @@ STEADY_SECONDS = 2.0
 _HINT = "let the topology have the region again, apply it, and take it out once more"
 _MAX_SAMPLES = 64
 """Messages of a copy that are compared with its origin's, and of a stream with those before it moved."""
-_CLOCK_SKEW = timedelta(minutes=1)
 _LATE_SECONDS = 5.0
 """Seconds until a replica that begins after its leader lacks messages, and one that is not known is not waited for."""
-_REMOVING = ("max_bytes", "max_msgs_per_subject", "allow_msg_ttl")
-"""Fields that let servers remove any message but the last one."""
 EnsureRecorded = Callable[[str, Sequence[str]], Awaitable[str | None]]
 """For a stream and the servers that hold it, which of these have not recorded that; None if all have."""
 ReadReplicas = Callable[[str, str], Awaitable[Mapping[str, int]]]
@@ -230,9 +228,9 @@ class LiveGateChecker:
 
     async def _may_have_expired(self, stream: LiveStream, seq: int) -> bool:
         """Whether servers may have removed the message at *seq* by their own clocks, some of them before others."""
-        if _read_limit(stream, "allow_msg_ttl"):
+        if read_limit(stream.config.fields, MESSAGE_TTL):
             return True
-        if not _read_limit(stream, "max_age"):
+        if not read_limit(stream.config.fields, MAX_AGE):
             return False
         message = await direct.get_by_seq_from_leader(self._connection, stream.name, seq)
         return message is None or _has_expired(stream, message.stored_at)
@@ -399,22 +397,18 @@ def _may_be_removed(stream: LiveStream, seq: int, stored_at: str) -> bool:
         return False
     if _has_expired(stream, stored_at):
         return True
-    if 0 < _read_limit(stream, "max_msgs") <= stream.last_seq - seq:
+    limits = read_limits(stream.config.fields)
+    if 0 < limits.pop(MAX_MESSAGES, 0) <= stream.last_seq - seq:
         return True
-    is_kept = stream.config.fields.get("retention", "limits") == "limits"
-    return not is_kept or any(_read_limit(stream, name) > 0 for name in _REMOVING)
+    # Of what the others remove, nothing but its age tells by number.
+    return bool(limits.keys() - {MAX_AGE})
 
 
 def _has_expired(stream: LiveStream, stored_at: str) -> bool:
     """Whether what was stored then is too old for *stream*, or nearly."""
-    age = _read_limit(stream, "max_age")
+    age = read_limit(stream.config.fields, MAX_AGE)
     expires = datetime.fromisoformat(stored_at) + timedelta(microseconds=age / 1000)
-    return age > 0 and expires < datetime.now(UTC) + _CLOCK_SKEW
-
-
-def _read_limit(stream: LiveStream, name: str) -> int:
-    limit = stream.config.fields.get(name)
-    return limit if isinstance(limit, int) else 0
+    return age > 0 and expires < datetime.now(UTC) + timedelta(seconds=EXPIRY_SKEW_SECONDS)
 
 
 def _choose_samples(first: int, last: int) -> Sequence[int]:

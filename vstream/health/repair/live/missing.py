@@ -24,7 +24,7 @@ from vstream.health.repair.contents import (
     find_missing_sequences,
     find_obstacle,
 )
-from vstream.health.repair.live.newest import PER_SUBJECT, NewestMessages, judge_missing
+from vstream.health.repair.live.newest import NewestMessages, judge_missing
 from vstream.health.repair.live.reused import find_reused
 from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, Tick, is_missing, list_sequences, read_provenances
 from vstream.health.repair.sequence_set import SequenceSet
@@ -35,6 +35,7 @@ from vstream.plan.live.connections import choose_connection_to
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams, replication_pairs
+from vstream.topology.stream_limits import PER_SUBJECT, REPLACING
 from vstream.value_class import value_class
 
 SETTLE_SECONDS = 1.0
@@ -179,7 +180,7 @@ def _find_gaps(
                     holders[other_scan.name] = other_scan.held[origin].runs
             elsewhere = SequenceSet(run for sequences in holders.values() for run in sequences.runs())
             # What was replaced there must not come behind the newer message of its subject, which may be on its way.
-            is_replaced = scan.limit(PER_SUBJECT) or scan.info["config"].get("allow_rollup_hdrs")
+            is_replaced = any(map(scan.limit, REPLACING))
             never = None if is_replaced else gone.get(origin)
             if lacks := find_missing_sequences(held, scan.reach(origin), elsewhere, never):
                 gaps.append(_Gap(scan=scan, origin=parse_write_stream(stream, origin), lacks=lacks, holders=holders))

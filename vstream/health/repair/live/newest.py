@@ -21,14 +21,12 @@ from vstream.jetstream.connection import ask_api
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import parse_provenance
+from vstream.timing import CLOCK_SKEW_SECONDS
 from vstream.topology import naming
+from vstream.topology.stream_limits import PER_SUBJECT
 
-PER_SUBJECT = "max_msgs_per_subject"
-"""How many messages of a subject a stream keeps."""
 OLDER = "newer messages of its subject are there, and it would come behind them"
 """Why a lost message is not put back where the newest of a subject counts."""
-_MAX_SKEW_SECONDS = 1.0
-"""Seconds by which clocks may differ, as in an audit."""
 
 
 @dataclass(slots=True)
@@ -92,7 +90,7 @@ async def judge_missing(
             is_lost = (
                 newer + count < scan.limit(PER_SUBJECT)
                 or missing.rank.is_behind
-                or since + _MAX_SKEW_SECONDS < missing.written
+                or since + CLOCK_SKEW_SECONDS < missing.written
             )
             # Where one value counts, all regions get the last one. Of several, which are there is a matter of arrival.
             is_wanted = newer == 0 and missing.rank.is_newest and (is_lost or scan.limit(PER_SUBJECT) == 1)

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from vstream.health.repair.contents import Reused
-from vstream.health.repair.live.newest import PER_SUBJECT, look_at
+from vstream.health.repair.live.newest import look_at
 from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, is_missing, read_provenances
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import SECOND_NS, to_unix_seconds
@@ -22,6 +22,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.direct import ANY_SUBJECT, DirectMessage
 from vstream.topology import physical
 from vstream.topology.replication import PhysicalStream, physical_streams
+from vstream.topology.stream_limits import PER_SUBJECT
 
 _MSG_ID_HEADER = "Nats-Msg-Id"
 _LATER_SECONDS = 0.25

@@ -26,6 +26,7 @@ from vstream.topology import naming, physical
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams
 from vstream.topology.stream_config import UNTIL_KEY, parse_positions
+from vstream.topology.stream_limits import MAX_AGE, SIZES, read_limit
 
 Tick = Callable[[int, int], None]
 """Called with how many of how many messages were read or written; of 0 where that is not known yet."""
@@ -36,8 +37,6 @@ _MAX_PARALLEL_READS = 64
 _MAX_LISTED = 50_000
 """Deleted sequences of an origin that are listed in one answer; where there are more, it is read."""
 _TICK_MESSAGES = 512
-_REMOVING_LIMITS = ("max_msgs", "max_bytes")
-"""What removes a stream's beginning, besides its age. What newer messages have replaced is told apart by its subject."""
 
 
 def ignore_progress(_done: int, _total: int) -> None:
@@ -79,13 +78,14 @@ class Scan:
 
     def limit(self, name: str) -> int:
         """The limit *name* of its configuration; 0 where it has none."""
-        return max(0, int(self.info["config"].get(name) or 0))
+        return read_limit(self.info["config"], name)
 
     def reach(self, origin: str) -> Reach:
         """The sequences of *origin* that it should hold."""
         state = self.info["state"]
         source, defined = find_source(self.info, origin), find_source(self.info["config"], origin)
-        has_limits = any(map(self.limit, _REMOVING_LIMITS)) or self._may_have_expired()
+        # What newer messages have replaced is told apart by its subject.
+        has_limits = any(map(self.limit, SIZES)) or self._may_have_expired()
         starts_later = int(defined.get("opt_start_seq") or 0) > 1 or bool(defined.get("opt_start_time"))
         position = int(source["seq"]) if source.get("seq") else None
         # Nothing more is on its way from a region that was given up.
@@ -96,7 +96,7 @@ class Scan:
 
     def _may_have_expired(self) -> bool:
         """Whether it has a `max_age`, and is older than that."""
-        max_age = self.limit("max_age") / SECOND_NS
+        max_age = self.limit(MAX_AGE) / SECOND_NS
         return max_age > 0 and to_unix_seconds(self.info["created"]) + max_age < time.time()
 
     @property
@@ -172,7 +172,7 @@ def is_missing(scan: Scan, stream: VirtualStream, message: DirectMessage, subjec
         return False
     if any(naming.canary_subject(stream, region) == subject for region in stream.regions):
         return False
-    max_age = scan.limit("max_age") / SECOND_NS
+    max_age = scan.limit(MAX_AGE) / SECOND_NS
     return not max_age or to_unix_seconds(message.stored_at) >= time.time() - max_age
 
 
