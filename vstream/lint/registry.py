@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -81,6 +82,20 @@ def rule(code: str, name: str, severity: Severity) -> Callable[[Callable[[S], It
         return Rule(code=code, name=name, severity=severity, check=check)
 
     return decorate
+
+
+def once_per_place(check: Callable[[S], Iterator[Violation]]) -> Callable[[S], Iterator[Violation]]:
+    """Of what *check* finds at one place, the first: several streams take a setting from there, or servers include it."""
+
+    @wraps(check)
+    def check_places(subject: S) -> Iterator[Violation]:
+        seen = set()
+        for violation in check(subject):
+            if violation.at not in seen:
+                seen.add(violation.at)
+                yield violation
+
+    return check_places
 
 
 def find_rules(package: str, path: Iterable[str]) -> tuple[Rule[Any], ...]:

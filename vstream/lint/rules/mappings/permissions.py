@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from vstream.findings import Related, Severity, Span
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, once_per_place, rule
 from vstream.lint.rules.mappings.entries import index_sources, pattern
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, may_share_a_system
 from vstream.lint.workspace import (
@@ -190,6 +190,7 @@ def mappings_block_missing(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS354", "mappings-of-nobody", Severity.WARNING)
+@once_per_place
 def mappings_of_nobody(workspace: Workspace) -> Iterator[Violation]:
     """
     Rules are at the top of the file, but all clients belong to other accounts.
@@ -200,7 +201,6 @@ def mappings_of_nobody(workspace: Workspace) -> Iterator[Violation]:
     applies to them (server/opts.go, "mappings"; server/auth.go,
     configureAuthorization; all versions).
     """
-    seen: set[Span] = set()
     for server in workspace.servers:
         if server.is_fragment or server.authorization is not None or server.root.get_folded("no_auth_user") is not None:
             continue
@@ -209,8 +209,7 @@ def mappings_of_nobody(workspace: Workspace) -> Iterator[Violation]:
         # Beside an operator, the server does not start with them: VS426.
         signed = has_any(server.root, "resolver", *TRUSTED) and not has_any(server.root, *OPERATORS)
         for block in server.mappings:
-            if block.account is None and block.entries and (owner or signed) and block.key_span not in seen:
-                seen.add(block.key_span)
+            if block.account is None and block.entries and (owner or signed):
                 yield Violation(
                     at=block.key_span,
                     message="these are the rules of the global account, which no client uses: "
@@ -224,6 +223,7 @@ def mappings_of_nobody(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS355", "second-mappings-block", Severity.ERROR)
+@once_per_place
 def second_mappings_block(workspace: Workspace) -> Iterator[Violation]:
     """
     An account has two `mappings` blocks.
@@ -232,7 +232,6 @@ def second_mappings_block(workspace: Workspace) -> Iterator[Violation]:
     The later block replaces the earlier one completely, and `nats-server -t` does not complain: blocks are not merged,
     not even those of two included files (conf/parse.go keeps a map; all versions).
     """
-    seen: set[Span] = set()
     for server in workspace.servers:
         for conf in (server.root, *(account.conf for account in server.accounts)):
             written: dict[str, ConfEntry] = {}
@@ -241,8 +240,7 @@ def second_mappings_block(workspace: Workspace) -> Iterator[Violation]:
                     continue
                 earlier = written.get(entry.key)
                 written[entry.key] = entry
-                if earlier is not None and entry.key_span not in seen:
-                    seen.add(entry.key_span)
+                if earlier is not None:
                     yield Violation(
                         at=entry.key_span,
                         message="this block replaces an earlier one: blocks are not merged",

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from vstream.findings import Related, Severity, Span
 from vstream.lint.reading.leafnodes import list_leaf_passwords
 from vstream.lint.reading.nodes import entry, option, split_url, table
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, once_per_place, rule
 from vstream.lint.rules.server_values import (
     OPERATORS,
     TRUSTED,
@@ -139,6 +139,7 @@ def open_to_everyone(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS419", "plain-text-password", Severity.WARNING)
+@once_per_place
 def plain_text_password(workspace: Workspace) -> Iterator[Violation]:
     """
     A configuration contains a password in plain text.
@@ -148,7 +149,6 @@ def plain_text_password(workspace: Workspace) -> Iterator[Violation]:
     passwords detected, use nkeys or bcrypt` (all versions; server/server.go). A bcrypt hash begins with `$2a$`; an
     environment variable keeps the password out of the file.
     """
-    seen: set[Span] = set()
     for server in workspace.servers:
         outside = {reference.span for reference in server.document.references if reference.definition is None}
         passwords = [
@@ -158,9 +158,8 @@ def plain_text_password(workspace: Workspace) -> Iterator[Violation]:
         if isinstance(token, ConfScalar) and isinstance(token.value, str):
             passwords.append(("the token", token.span, token.value))
         for whose, span, value in passwords:
-            if span in seen or span in outside or _BCRYPT.fullmatch(str(value)):
+            if span in outside or _BCRYPT.fullmatch(str(value)):
                 continue
-            seen.add(span)
             yield Violation(
                 at=span,
                 message=f"the password of {whose} is plain text" if whose != "the token" else "the token is plain text",

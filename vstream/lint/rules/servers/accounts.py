@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from vstream.findings import Related, Severity, Span
 from vstream.lint.reading.accounts import AccountImport, ExportIndex, exports_of, imports_of
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
-from vstream.lint.registry import Violation, make_refusal, rule, suggest_closest
+from vstream.lint.registry import Violation, make_refusal, once_per_place, rule, suggest_closest
 from vstream.lint.rules.mappings.api import is_api
 from vstream.lint.rules.server_values import SUBJECT_HINT, check_subjects, has_any
 from vstream.lint.rules.servers.option_kinds import is_key
@@ -41,6 +41,7 @@ _RESPONSE: Final = (
 
 
 @rule("VS425", "accounts-do-not-fit", Severity.ERROR)
+@once_per_place
 def accounts_do_not_fit(workspace: Workspace) -> Iterator[Violation]:
     """
     An account imports something that is not exported to it, or users cannot be distinguished.
@@ -51,19 +52,13 @@ def accounts_do_not_fit(workspace: Workspace) -> Iterator[Violation]:
     accounts. A permission must be a subject, and the message does not say whose it is (all versions; server/opts.go,
     accounts.go).
     """
-    seen: set[Span] = set()
     for server in workspace.servers:
-        details = (violation for check in (*CHECKS, *TRUST) for violation in check(server))
-        for violation in (
-            *_check_unavailable_imports(server),
-            *_check_response_types(server),
-            *_check_repeated_users(server),
-            *_check_permissions(server),
-            *details,
-        ):
-            if isinstance(violation.at, Span) and violation.at not in seen:
-                seen.add(violation.at)
-                yield violation
+        yield from _check_unavailable_imports(server)
+        yield from _check_response_types(server)
+        yield from _check_repeated_users(server)
+        yield from _check_permissions(server)
+        for check in (*CHECKS, *TRUST):
+            yield from check(server)
 
 
 def _check_unavailable_imports(server: ServerConf) -> Iterator[Violation]:

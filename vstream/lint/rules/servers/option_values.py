@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from vstream.findings import Related, Severity, Span
+from vstream.findings import Related, Severity
 from vstream.formatting import quote_names, quote_value
-from vstream.lint.registry import Violation, make_refusal, rule
+from vstream.lint.registry import Violation, make_refusal, once_per_place, rule
 from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
 from vstream.lint.rules.servers.options import NAMES, WrittenOption, blocks_of, list_judged_options
 from vstream.lint.rules.servers.trust import VALUE_CHECKS
@@ -74,6 +74,7 @@ def wrong_option_value(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS427", "option-written-twice", Severity.WARNING)
+@once_per_place
 def option_written_twice(workspace: Workspace) -> Iterator[Violation]:
     """
     An option is written twice in one block of one file, or by two of its names.
@@ -85,25 +86,21 @@ def option_written_twice(workspace: Workspace) -> Iterator[Violation]:
     Of two names of one option, such as `listen` and `port`, or `http` and `HTTP_port`, one is used by chance, at each
     start another (server/opts.go reads a map of Go, which has no order). They are not reported if they agree.
     """
-    seen: set[Span] = set()
     for server in workspace.servers:
         for conf, block in blocks_of(server.root):
             for entry, earlier in _list_competing_entries(conf) if block.items is None else ():
-                if entry.key_span not in seen:
-                    seen.add(entry.key_span)
-                    yield Violation(
-                        at=entry.key_span,
-                        message=f"`{entry.key}` and `{earlier.key}` disagree: which of them counts changes from start to start",
-                        hint="remove one of them",
-                        related=(Related(span=earlier.key_span, message="the other one"),),
-                    )
+                yield Violation(
+                    at=entry.key_span,
+                    message=f"`{entry.key}` and `{earlier.key}` disagree: which of them counts changes from start to start",
+                    hint="remove one of them",
+                    related=(Related(span=earlier.key_span, message="the other one"),),
+                )
             seen_entries: dict[str, ConfEntry] = {}
             for entry in conf.entries:
                 earlier = seen_entries.setdefault(entry.key, entry)
                 span = entry.key_span
-                if earlier is entry or earlier.key_span.file != span.file or span in seen:
+                if earlier is entry or earlier.key_span.file != span.file:
                     continue
-                seen.add(span)
                 # VS355 knows more of mappings; `jetstream: enabled` before its block says nothing else.
                 is_switch = isinstance(earlier.value, ConfScalar) and isinstance(entry.value, ConfMap)
                 if is_switch or entry.key.lower() in _MAPPINGS:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import Any
 
-from vstream.lint.registry import Violation
 from vstream.syntax.yaml import Path
 from vstream.topology.decode import list_levels
 from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
@@ -81,19 +80,3 @@ class TopologySubject:
     def locate(self, physical: PhysicalSettings, word: str) -> Path:
         """The place that sets *word* of a physical stream; the stream itself if the value is the default."""
         return [("streams", physical.stream), *self.list_paths(physical, word)][-1]
-
-
-def once_per_place(
-    check: Callable[[TopologySubject], Iterator[Violation]],
-) -> Callable[[TopologySubject], Iterator[Violation]]:
-    """Of what *check* finds at one place, the first: several physical streams take a setting from there."""
-
-    @wraps(check)
-    def check_places(subject: TopologySubject) -> Iterator[Violation]:
-        seen = set()
-        for violation in check(subject):
-            if violation.at not in seen:
-                seen.add(violation.at)
-                yield violation
-
-    return check_places

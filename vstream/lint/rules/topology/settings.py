@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import format_count
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, once_per_place, rule
 from vstream.lint.rules.topology.buckets import unused_writers
-from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject, once_per_place
+from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology import schema_errors
 from vstream.topology.document import LevelDocument, TopologyDocument
