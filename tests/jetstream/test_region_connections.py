@@ -12,7 +12,7 @@ from tests.support.plans import topology
 from tests.support.ports import free_port
 from tests.support.single_server import run_configured
 from vstream.errors import NotReachableError, VstreamError
-from vstream.plan.live.connections import connect_all, connect_reconnecting, require_all_reached, select_reached
+from vstream.jetstream.region_connections import connect_all, connect_reconnecting, require_all_reached, select_reached
 from vstream.servers.target_servers import make_api_target
 from vstream.topology.model import Endpoint
 

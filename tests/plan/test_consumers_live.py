@@ -19,9 +19,9 @@ from tests.support.labs import fetch_acknowledged
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import NotReachableError
 from vstream.health.live.consumer_sync import ConsumerSync
+from vstream.jetstream.region_connections import connect_all
 from vstream.lab.status import list_endpoints
 from vstream.lint.check_topology import check_topology
-from vstream.plan.live.connections import connect_all
 
 pytestmark = pytest.mark.lab
 

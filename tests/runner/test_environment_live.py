@@ -13,9 +13,9 @@ from vstream.chaos.faults import resolve
 from vstream.chaos.inject import InjectionRequest, heal, inject
 from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.region_connections import connect_all, join_connections
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
-from vstream.plan.live.connections import connect_all, join_connections
 from vstream.runner.environment import change_region_in_lab, prepare_lab
 from vstream.scenario import faults
 from vstream.scenario.faults import FaultSpec

@@ -15,10 +15,10 @@ from vstream.apply import execute as module
 from vstream.apply.interfaces import LEFT_TO_OTHERS, Administration
 from vstream.apply.mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
+from vstream.jetstream.region_connections import connect_all, join_connections
 from vstream.lab import binaries, lab
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.start import LabSetup
-from vstream.plan.live.connections import connect_all, join_connections
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.plan import Plan

@@ -13,9 +13,9 @@ from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError, VstreamError
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.region_connections import connect_all, join_connections
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.status import list_endpoints
-from vstream.plan.live.connections import connect_all, join_connections
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.pipeline import make_plan

@@ -33,9 +33,9 @@ from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.answers import require_config
 from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.jetstream.region_connections import choose_connection_to, connect_reconnecting, require_all_reached
 from vstream.jetstream.snapshots import CHUNK_BYTES, restore_snapshot
 from vstream.plan.consumer_failover import continue_from
-from vstream.plan.live.connections import choose_connection_to, connect_reconnecting, require_all_reached
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Gate, GateKind
 from vstream.probe.hops import EXPECTED_STREAM, NO_STREAM

@@ -26,9 +26,9 @@ from vstream.errors import NotReachableError, RefusedError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.read_stream import read_through
 from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.jetstream.region_connections import choose_connection_to, connect_reconnecting, require_all_reached
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.jetstream.source_header import parse_replay
-from vstream.plan.live.connections import choose_connection_to, connect_reconnecting, require_all_reached
 from vstream.runner.read_back import captured_stream, stored_record
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role, Topology

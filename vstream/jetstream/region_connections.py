@@ -14,18 +14,17 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, DomainRoutingConnection, open_connection
 from vstream.jetstream.endpoints import require_endpoints
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
-from vstream.plan.live import loaded_rules
+from vstream.subjects.account_flow import GLOBAL_ACCOUNT
 from vstream.syntax.document import object_or_empty
 from vstream.topology import naming, physical
 from vstream.topology.accounts import VSTREAM_USER
 from vstream.topology.model import Endpoint, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.profiles.shared import WHO_AM_I
+from vstream.topology.signing import PUBLIC_KEY
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX
 from vstream.topology.units import format_version, parse_version
 
-GLOBAL_ACCOUNT: Final = "$G"
-"""The account of clients without a user. It can neither export nor import (server/opts.go, isReservedAccount)."""
 _MAX_ACCOUNT_LENGTH: Final = 1000
 """Characters. Names of accounts stand in addresses and reports; operator mode's have 56."""
 _RELOAD_TIMEOUT: Final = 2.0
@@ -38,7 +37,6 @@ async def connect_all(
     topology: Topology,
     endpoints: Mapping[str, Endpoint],
     *,
-    timeout: float = CONNECT_TIMEOUT,
     on_open: Callable[[str], None] = lambda _region: None,
 ) -> AsyncIterator[Mapping[str, Connection | NotReachableError]]:
     """
@@ -47,7 +45,7 @@ async def connect_all(
     Raises VstreamError with every file, context and variable that is missing, before anything is dialled; and if a
     connection leads to another cluster than the region's, or to a server that is older than the topology promises.
     """
-    async with _connect(topology, endpoints, partial(open_connection, timeout=timeout), on_open) as connections:
+    async with _connect(topology, endpoints, open_connection, on_open) as connections:
         yield connections
 
 
@@ -193,7 +191,7 @@ def require_security_mode(topology: Topology, account: str) -> None:
 
     *account* is what servers call the account of whoever connects. An account of one's own may be in either.
     """
-    is_signed = loaded_rules.PUBLIC_KEY.fullmatch(account) is not None
+    is_signed = PUBLIC_KEY.fullmatch(account) is not None
     if not topology.has_accounts or is_signed is (topology.security is Security.OPERATOR):
         return
     if is_signed:

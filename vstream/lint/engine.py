@@ -80,7 +80,7 @@ def lint(
         shown=dict(parsed.shown),
     )
     for source in parsed.topologies:
-        checked.add(late.check_topology_file(source, surroundings, server_version))
+        checked.add(late.check_topology_and_bundle(source, surroundings, server_version))
     for source in parsed.scenarios:
         checked.add(late.check_scenario_file(source, surroundings))
     # 3. Where the user can correct it.

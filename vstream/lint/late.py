@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from vstream.topology.replication import PhysicalStream
 
 
-def check_topology_file(
+def check_topology_and_bundle(
     source: Source, surroundings: Surroundings, server_version: ServerVersion | None
 ) -> CheckedFiles:
     """What is wrong with a topology, and with what it renders to."""
     from vstream.lint import topology_file
 
-    return topology_file.check_topology_file(source, surroundings, server_version)
+    return topology_file.check_topology_and_bundle(source, surroundings, server_version)
 
 
 def check_scenario_file(source: Source, surroundings: Surroundings) -> CheckedFiles:

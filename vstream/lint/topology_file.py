@@ -21,7 +21,7 @@ _TLS_FILES = b'cert_file: "server.pem"\nkey_file: "server-key.pem"\nca_file: "ca
 """What `tls.cfg` is to name, which its owner writes."""
 
 
-def check_topology_file(
+def check_topology_and_bundle(
     source: Source, surroundings: Surroundings, server_version: ServerVersion | None
 ) -> CheckedFiles:
     """What is wrong with a topology, and with what it renders to."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from vstream.errors import NotReachableError, RefusedError, VstreamError
 from vstream.formatting import summarize_names
+from vstream.jetstream.region_connections import connect_all, join_connections
 from vstream.plan.diff import diff
-from vstream.plan.live.connections import connect_all, join_connections
 from vstream.plan.live.dead_regions import require_silent_and_unused
 from vstream.plan.live.lost_region import measure_losses
 from vstream.plan.live.observe import observe

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from vstream.errors import LoginRefusedError, NotReachableError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection
 from vstream.jetstream.endpoints import resolve_context
-from vstream.plan.live.connections import connect_all
+from vstream.jetstream.region_connections import connect_all
 from vstream.probe import direct_get_forms, hops, pull_requests
 from vstream.probe.canaries import CanaryFlight
 from vstream.probe.cleanup import Cleanup

@@ -15,13 +15,13 @@ from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import Emptiness
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.health.live.rescue import choose_rescuable_groups, rescue_groups
+from vstream.jetstream.region_connections import connect_all
 from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.links.state import Backend
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_client_endpoints
-from vstream.plan.live.connections import connect_all
 from vstream.plan.plan import Plan, RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.probe.pipeline import ProbeOptions, run_probe

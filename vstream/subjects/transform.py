@@ -78,8 +78,7 @@ class SubjectTransform:
         The transform from *source* to *destination*, or why there is none.
 
         An empty *source* means `>`. *strict* is the form for imports, which must
-        be reversible. For mappings, call `validate_mapping` first, as the server
-        does: it refuses more.
+        be reversible. Of mappings, servers refuse more: see `parse_mapping_transform`.
         """
         if not destination:
             return TransformError(
@@ -138,22 +137,11 @@ class SubjectTransform:
 
 def parse_mapping_transform(source: str, destination: str) -> SubjectTransform | TransformError:
     """
-    The transform of a mapping's destination: `validate_mapping`, then `SubjectTransform.parse`.
+    The transform of the destination of a mapping, or of a stream's transform, as servers check it (`ValidateMapping`).
 
     An empty destination has none, though the server does not refuse it.
     """
     return (_find_call_error(destination) if destination else None) or SubjectTransform.parse(source, destination)
-
-
-def validate_mapping(source: str, destination: str) -> TransformError | None:
-    """
-    Why the server refuses this destination of a mapping or of a stream's transform (`ValidateMapping`).
-
-    An empty destination is not refused.
-    """
-    transform = parse_mapping_transform(source, destination)
-    is_error = isinstance(transform, TransformError) and transform.kind is not ErrorKind.EMPTY_DESTINATION
-    return transform if is_error and isinstance(transform, TransformError) else None
 
 
 def _find_call_error(destination: str) -> TransformError | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from vstream.syntax.document import Json
@@ -11,6 +12,8 @@ OPERATOR = "operator"
 SIGNER = "signer"
 """The operator's signing key, which signs accounts."""
 SYSTEM_ACCOUNT = "SYS"
+PUBLIC_KEY = re.compile(r"A[A-Z2-7]{55}")
+"""How servers call accounts in operator mode."""
 
 
 CA_FILE, SERVER_CERTIFICATE, SERVER_KEY = "ca.pem", "server.pem", "server.key"

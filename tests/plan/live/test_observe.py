@@ -12,7 +12,7 @@ import pytest
 from tests.support.plans import render_streams, topology
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream.endpoints import list_endpoint_problems
-from vstream.plan.live.connections import connect_all, read_account_name
+from vstream.jetstream.region_connections import connect_all, read_account_name
 from vstream.plan.live.observe import _find_silent_accounts
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.topology.model import Endpoint
@@ -34,7 +34,7 @@ async def test_every_missing_file_context_and_variable_is_named_before_anything_
         "east": Endpoint(urls=(), context="nowhere"),
     }
     with pytest.raises(VstreamError) as failure:
-        async with connect_all(topology(), endpoints, timeout=60):
+        async with connect_all(topology(), endpoints):
             raise AssertionError("nothing was checked")
     for part in ("west.creds", "ca.pem", "variable VSTREAM_NOPE is not set", "no nats CLI context `nowhere`"):
         assert part in failure.value.message
@@ -44,7 +44,7 @@ async def test_every_missing_file_context_and_variable_is_named_before_anything_
 async def test_one_missing_thing_is_said_alone(tmp_path: Path) -> None:
     endpoints = {"west": Endpoint(urls=("tls://10.255.255.1:4222",), creds=str(tmp_path / "west.creds"))}
     with pytest.raises(VstreamError, match=r"^region `west`: the credentials file .* does not exist$"):
-        async with connect_all(topology(), endpoints, timeout=60):
+        async with connect_all(topology(), endpoints):
             raise AssertionError("nothing was checked")
 
 

@@ -16,7 +16,7 @@ from vstream.health.snapshot import BeaconSighting
 from vstream.jetstream import direct
 from vstream.jetstream.answers import api_error, decode_object
 from vstream.jetstream.connection import Connection
-from vstream.plan.live.connections import connect_all, join_connections, require_reached
+from vstream.jetstream.region_connections import connect_all, join_connections, require_reached
 from vstream.topology import naming, physical
 from vstream.topology.model import Endpoint, Topology, VirtualStream
 from vstream.value_class import value_class

@@ -36,12 +36,11 @@ from vstream.health.snapshot import (
     parse_stream,
     to_unix_seconds,
 )
-from vstream.jetstream import error_codes, monitoring
+from vstream.jetstream import error_codes, monitoring, region_connections
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors, is_from_leader, require_text
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.endpoints import list_endpoint_problems
-from vstream.plan.live import connections
 from vstream.plan.live.loaded_rules import own_accounts, read_loaded_rules
 from vstream.topology import naming
 from vstream.topology.consumer_config import ObservedConsumer
@@ -122,7 +121,7 @@ class _SnapshotCollector:
         self._until = self._began + (self._deadline - self._began) * _STREAMS_SHARE
         account = self._account.result()
         if self._is_deep and account != _NOT_TOLD:
-            connections.require_security_mode(self._topology, account)
+            region_connections.require_security_mode(self._topology, account)
         await self._ask_for_the_rest(servers)
         self._until = self._deadline
         servers = [self._believe_running(server) for server in servers]
@@ -168,7 +167,7 @@ class _SnapshotCollector:
             stream = self._streams.get(durable.stream)
             if not self._connections or stream is None or stream.leader is None:
                 return
-            connection = connections.choose_connection_to(self._connections, durable.region)
+            connection = region_connections.choose_connection_to(self._connections, durable.region)
             key = durable.stream, durable.name
             async with slots:
                 try:
@@ -228,7 +227,7 @@ class _SnapshotCollector:
             )
         if not self._account.done():
             try:
-                account = await connections.read_account_name(connection)
+                account = await region_connections.read_account_name(connection)
             except VstreamError:
                 return
             if not self._account.done():
@@ -239,7 +238,7 @@ class _SnapshotCollector:
         """A connection to *region*; None if it cannot be reached, for the reasons that are remembered."""
         endpoint = self._endpoints.get(region)
         if endpoint is None:
-            self._refuse(region, connections.make_address_error(region))
+            self._refuse(region, region_connections.make_address_error(region))
             return None
         if problems := list_endpoint_problems(endpoint, region):
             self._problems[region] = "; ".join(problem.message for problem in problems)

@@ -18,6 +18,7 @@ from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.answers import require_text
 from vstream.jetstream.connection import Connection
+from vstream.jetstream.region_connections import connect_all
 from vstream.jetstream.source_header import origin_of
 from vstream.plan.consumer_failover import (
     BackwardScan,
@@ -30,7 +31,6 @@ from vstream.plan.consumer_failover import (
     record_name,
     takes,
 )
-from vstream.plan.live.connections import connect_all
 from vstream.render.pipeline import render_bundle
 from vstream.topology import naming, physical
 from vstream.topology.bundle import Bundle

@@ -15,8 +15,8 @@ from vstream.health.live.consumer_position import find_consumer, read_position
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
+from vstream.jetstream.region_connections import connect_all, require_reached
 from vstream.plan.consumer_failover import Position, parse_record, record_config
-from vstream.plan.live.connections import connect_all, require_reached
 from vstream.topology import physical
 from vstream.topology.model import Endpoint, Topology, VirtualStream
 from vstream.topology.replication import Durable, list_durables

@@ -20,8 +20,8 @@ from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import Gap, Repeat, StreamSnapshot, to_unix_seconds
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
+from vstream.jetstream.region_connections import choose_connection_to
 from vstream.jetstream.source_header import origin_of, parse_replay
-from vstream.plan.live.connections import choose_connection_to
 from vstream.timing import MAX_CLOCK_SKEW_SECONDS
 from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream

@@ -22,8 +22,8 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors, is_from_leader
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
+from vstream.jetstream.region_connections import choose_connection_to
 from vstream.jetstream.source_header import origin_of
-from vstream.plan.live.connections import choose_connection_to
 from vstream.timing import BEHIND_AFTER_SECONDS, CLOCK_SKEW_SECONDS
 from vstream.topology import physical
 from vstream.topology.model import Topology

@@ -27,7 +27,7 @@ from vstream.health.repair.sourcing import (
 )
 from vstream.health.status import PairState
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.plan.live.connections import connect_reconnecting, join_connections, require_reached, select_reached
+from vstream.jetstream.region_connections import connect_reconnecting, join_connections, require_reached, select_reached
 from vstream.servers.target_servers import TargetServers
 from vstream.syntax.document import Json
 from vstream.topology import physical

@@ -13,9 +13,9 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors
 from vstream.jetstream.connection import Connection, connect
+from vstream.jetstream.region_connections import read_account_name
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.importing.topology import make_routing_refusal
-from vstream.plan.live.connections import read_account_name
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
 from vstream.plan.live.observe import LEADER_TIMEOUT, MAX_PARALLEL_REQUESTS
 from vstream.plan.plan import RULE, kind_of

@@ -19,10 +19,9 @@ from vstream.topology.accounts import Account, Export, Import, ShareKind
 from vstream.topology.model import Topology
 from vstream.topology.naming import DIGEST_PREFIX, PHYSICAL_PREFIX
 from vstream.topology.profiles import profile_of
+from vstream.topology.signing import PUBLIC_KEY
 from vstream.topology.stream_config import HIDDEN_PREFIXES, REGION_ACCOUNT_PREFIX
 
-PUBLIC_KEY = re.compile(r"A[A-Z2-7]{55}")
-"""How accounts are called in operator mode."""
 _STREAMED = "Streamed"
 """How servers call services that may answer more than once."""
 _OF_DOMAIN = re.compile(r"\$JS\.[^.]+\.API\.")

@@ -8,8 +8,8 @@ from itertools import product
 from vstream.errors import NotReachableError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
+from vstream.jetstream.region_connections import connect_all, join_connections
 from vstream.plan.context import Observed
-from vstream.plan.live.connections import connect_all, join_connections
 from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.plan import RegionLoss
 from vstream.plan.topology_edit import TopologyEdit

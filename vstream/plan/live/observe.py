@@ -14,17 +14,17 @@ from vstream.errors import NoRespondersError, NotReachableError, ServerError, Vs
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
-from vstream.plan.context import Observed
-from vstream.plan.live import loaded_rules
-from vstream.plan.live.connections import (
-    GLOBAL_ACCOUNT,
+from vstream.jetstream.region_connections import (
     join_connections,
     name_manager,
     read_account_name,
     require_connected_account,
     require_security_mode,
 )
+from vstream.plan.context import Observed
+from vstream.plan.live import loaded_rules
 from vstream.plan.rules import LoadedEntries
+from vstream.subjects.account_flow import GLOBAL_ACCOUNT
 from vstream.topology import naming, physical
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Role, Security, Topology

@@ -31,7 +31,7 @@ from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import SECOND_NS, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.plan.live.connections import choose_connection_to
+from vstream.jetstream.region_connections import choose_connection_to
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams, replication_pairs

@@ -16,8 +16,8 @@ from vstream.health.repair.sourcing import HeldMessage, LostEnd, Refill
 from vstream.health.snapshot import StreamSnapshot, to_unix_seconds
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import get_by_seq_from_leader
+from vstream.jetstream.region_connections import choose_connection_to
 from vstream.jetstream.source_header import origin_of
-from vstream.plan.live.connections import choose_connection_to
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import physical_streams

@@ -20,8 +20,8 @@ from vstream.jetstream.connection import ask_api
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.read_stream import StoredMessage, read_through
 from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.jetstream.region_connections import choose_connection_to
 from vstream.jetstream.source_header import Provenance, parse_provenance
-from vstream.plan.live.connections import choose_connection_to
 from vstream.topology import naming, physical
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams
