@@ -95,12 +95,23 @@ def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
     return dict.fromkeys(REGIONS, Endpoint(urls=(server.url,)))
 
 
-def audit_server(spark: SparkSession, server: JetStreamServer, scratch: Path, **how: Any) -> Report:
+def audit_server(
+    spark: SparkSession,
+    server: JetStreamServer,
+    scratch: Path,
+    *,
+    with_canary: frozenset[str] = frozenset(),
+    **how: Any,
+) -> Report:
     frames_ = audit_tables.extract_tables(
         spark, from_servers.plan_extraction(streams(), endpoints(server), scratch, **how), scratch
     )
     context = AuditContext(
-        subject="test", models={"foo": "virtual"}, is_sampled="sample" in how, is_narrow="since_ns" in how
+        subject="test",
+        models={"foo": "virtual"},
+        with_canary=with_canary,
+        is_sampled="sample" in how,
+        is_narrow="since_ns" in how,
     )
     return AuditPipeline(store=TableStore(spark), context=context).run(frames_.messages, frames_.streams)
 
@@ -125,6 +136,30 @@ def test_of_some_subjects_every_message_is_looked_at(
     filled_server.api("STREAM.MSG.DELETE.r-east", {"seq": 11})
     every = audit_server(spark, filled_server, tmp_path, sample=500)
     assert errors(every) == [("lost-middle", "r-east", 1)]
+
+
+def test_what_probes_delete_is_told_from_what_was_lost_before_it_was_copied(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    fill(server, "w-east", [])
+    fill(server, "w-west", [(f"w-west.k{n}", b"%d" % n, None) for n in range(7)])
+    server.api("STREAM.MSG.DELETE.w-west", {"seq": 3})
+    for region in REGIONS:
+        config = {"name": f"r-{region}", "storage": "memory", "allow_direct": True, "sources": sources()}
+        server.api(f"STREAM.CREATE.r-{region}", config)
+    wait_for(server, 6)
+    # Canaries: one between others, and the last message.
+    for origin_seq, copied_as in ((5, 4), (7, 6)):
+        server.api("STREAM.MSG.DELETE.w-west", {"seq": origin_seq})
+        for region in REGIONS:
+            server.api(f"STREAM.MSG.DELETE.r-{region}", {"seq": copied_as})
+    gone = {
+        finding.code: [item.first for item in finding.ranges]
+        for finding in audit_server(spark, server, tmp_path, with_canary=frozenset({"foo"})).findings
+    }
+    assert gone == {"VA110": [3], "VA112": [5, 7]}
+    # Without a canary in the topology, nobody deletes any.
+    assert errors(audit_server(spark, server, tmp_path)) == [("deleted-everywhere", "w-west", 3)]
 
 
 @pytest.mark.night

@@ -301,6 +301,22 @@ ALL: Final = (
         leaves_open=True,
     ),
     _code(
+        "canaries",
+        "VA112",
+        "canaries-removed",
+        "`{stream}` lacks {n:message|messages} that no region has: as many as canaries leave behind",
+        """
+        A write stream has stored messages that neither it nor any region has any more, and the topology names a `canary` subject for it.
+
+        ## What it means
+        `vstream probe` publishes canaries, and deletes them where they have arrived. A region has stored and deleted at least as many messages as are gone, so none was lost before it was copied. Messages that somebody has deleted in every region, one by one, look the same.
+
+        ## What to do
+        Nothing, if `vstream probe` runs. If it never does, see VA110.
+        """,
+        _NOTE,
+    ),
+    _code(
         "duplicated",
         "VA201",
         "duplicated",

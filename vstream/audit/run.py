@@ -319,6 +319,7 @@ class TopologyExtractor(TargetExtractor):
         return AuditContext(
             subject=f"{self._topology.name} on {self._description}{part}",
             models={stream.name: stream.consistency.value for stream in self._topology.streams if stream.name in names},
+            with_canary=frozenset(stream.name for stream in self._topology.streams if stream.canary is not None),
             is_narrow=since_ns is not None,
             is_sampled=sample is not None,
             stretch=self._topology.stretch.cluster if self._topology.stretch is not None else None,

@@ -326,7 +326,7 @@ class AuditPipeline:
             ahead = {bucket for part, bucket in strange if part == "ahead"}
             result = result.unionByName(classify.find_misplaced(copies, cut, ahead, size=self.bucket_size))
         if cut.holes:
-            result = result.unionByName(classify.find_deleted_everywhere(copies, cut))
+            result = result.unionByName(classify.find_deleted_everywhere(copies, cut, self.context.with_canary))
         if not folded.is_in_order:
             result = result.unionByName(classify.find_reordered(messages.behind, backsteps))
         return result

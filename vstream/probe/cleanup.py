@@ -5,7 +5,7 @@ Write streams come first: a source passes over what is deleted, so from then on 
 a canary that is already on its way can still arrive. For those the read streams in
 which a canary was not seen are watched a little longer. One that arrives even later
 stays until the stream's limits remove it; it is marked by its header, on the agreed
-canary subject. The removed sequences stay as gaps: an audit sees them as deleted.
+canary subject. The removed sequences stay as gaps, which an audit notes (VA112).
 
 All of this uses physical names and asks the streams' leaders, by way of another
 region where a region cannot be reached: read streams that the probe cannot or was

@@ -7,7 +7,7 @@ a limit may have removed is not reported as lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -18,7 +18,7 @@ from vstream.audit.reconcile.differing_messages import DifferingMessages
 from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, classify_by_cut, select_rows_near
 from vstream.audit.source.stream_cuts import SKEW_NS
 from vstream.audit.spark.local_frames import make_table
-from vstream.audit.tables.cut_tables import CutTables
+from vstream.audit.tables.cut_tables import CutTables, is_origin
 from vstream.audit.tables.schema import make_schema
 
 DIFFERENCES = make_schema("""
@@ -42,9 +42,10 @@ _MAX_TRAVEL_DIVISOR: Final = 10
 """What part of a stream's `max_age` a message may have taken to its first reader: this is no proof that it was removed too early."""
 _SLICE_SEQUENCES: Final = 64
 """Number of sequences in a slice in which rows are compared with segments."""
-RANGED: Final = frozenset({"expired", "deleted-everywhere"})
+RANGED: Final = frozenset({"expired", "deleted-everywhere", "canaries"})
 """Kinds of differences whose rows describe a range of messages."""
 _ENDS: Final = StructType([DIFFERENCES["virtual"], DIFFERENCES["origin"], DIFFERENCES["origin_seq"]])
+_LASTS: Final = make_schema("virtual string, stream string, last_seq bigint")
 _HOLES: Final = make_schema("virtual string, origin string, region string, first bigint, last bigint")
 
 
@@ -488,8 +489,12 @@ def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET
     return select_young(copies).select(*ORIGIN, F.expr(f"origin_seq div {size}").alias("bucket")).distinct()
 
 
-def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:
-    """DIFFERENCES of messages missing in the middle of origins (`CutTables.holes`) and in all readers: one row per range."""
+def find_deleted_everywhere(copies: DataFrame, cut: CutTables, with_canary: Iterable[str] = ()) -> DataFrame:
+    """
+    DIFFERENCES of messages missing in the middle of origins (`CutTables.holes`) and in all readers: one row per range.
+
+    *with_canary* are the virtual streams whose canaries are deleted again.
+    """
     spark, key, seq = copies.sparkSession, ["virtual", "origin"], F.col("origin_seq")
     holes = F.broadcast(make_table(spark, [hole[:5] for hole in cut.holes], _HOLES))
     # What is gone behind the last message has the end of the stream behind it; of a capture that is not known for sure.
@@ -503,14 +508,45 @@ def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:
         .unionByName(make_table(spark, ends, _ENDS))
         .withColumn("before", F.lag(seq).over(Window.partitionBy(*key).orderBy(seq)))
     )
+    gaps = held.where(seq > F.col("before") + 1).withColumn("number", seq - F.col("before") - 1)
+    if names := {virtual for virtual, *_ in cut.holes} & {*with_canary}:
+        gaps = gaps.join(_find_canaries(gaps, copies, cut, names), [*key, "before"], how="left")
+    else:
+        gaps = gaps.withColumn("kind", F.lit(None))
+    return gaps.join(holes, key).selectExpr(
+        *(*key, "'' as former", "before + 1 as origin_seq", "origin as stream", "region"),
+        *("coalesce(kind, 'deleted-everywhere') as kind", "cast(null as bigint) as seq", "number"),
+        *("cast(null as bigint) as time_ns", "cast(null as string) as key"),
+    )
+
+
+def _find_canaries(gaps: DataFrame, copies: DataFrame, cut: CutTables, names: Collection[str]) -> DataFrame:
+    """
+    Those of *gaps* that canaries of the virtual streams *names* may have left: virtual, origin, before, kind.
+
+    A reader has stored and deleted as many messages between the neighbours: they were not lost on their way to it.
+    """
+    spark, key, reader = copies.sparkSession, ["virtual", "origin"], ["virtual", "stream"]
+    rows = [row for row in cut.rows if row.virtual in names and not is_origin(row) and row.error is None]
+    lasts = F.broadcast(make_table(spark, [(row.virtual, row.stream, row.last_seq) for row in rows], _LASTS))
+    stored = copies.where(~F.col("is_origin")).join(lasts, reader).where(F.col("seq") <= F.col("last_seq"))
+    absent = F.col("seq") - F.row_number().over(Window.partitionBy(*reader).orderBy("seq"))
+    placed = (
+        stored.withColumn("absent", absent)
+        .where(F.col("former") == "")
+        .groupBy(*key, "stream", "origin_seq")
+        .agg(F.min("absent").alias("absent"))
+    )
+    # Behind the last message of an origin, a reader is at its own end.
+    ends = stored.groupBy(*reader, "last_seq").agg((F.col("last_seq") - F.count(F.lit(1))).alias("at_end"))
+    before = placed.select(*key, "stream", F.col("origin_seq").alias("before"), F.col("absent").alias("absent_before"))
     return (
-        held.where(seq > F.col("before") + 1)
-        .join(holes, key)
-        .selectExpr(
-            *(*key, "'' as former", "before + 1 as origin_seq", "origin as stream", "region"),
-            *("'deleted-everywhere' as kind", "cast(null as bigint) as seq", "origin_seq - before - 1 as number"),
-            *("cast(null as bigint) as time_ns", "cast(null as string) as key"),
-        )
+        gaps.join(before, [*key, "before"])
+        .join(placed, [*key, "stream", "origin_seq"], how="left")
+        .join(ends, reader)
+        .where(F.coalesce("absent", "at_end") - F.col("absent_before") >= F.col("number"))
+        .select(*key, "before", F.lit("canaries").alias("kind"))
+        .distinct()
     )
 
 

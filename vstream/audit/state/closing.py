@@ -35,8 +35,8 @@ from vstream.audit.tables.schema import make_schema
 from vstream.audit.tables.table_store import TableStore
 from vstream.value_class import value_class
 
-_QUIET: Final = frozenset({BY_KIND["pending"].code, BY_KIND["removed"].code})
-"""Codes of findings that leave a virtual stream right: what is on its way, and what limits have removed."""
+_QUIET: Final = frozenset(BY_KIND[kind].code for kind in ("pending", "removed", "canaries"))
+"""Codes of findings that leave a virtual stream right: what is on its way, and what limits or probes have removed."""
 _ENDS = make_schema("virtual string, origin string, until bigint")
 MAX_JUDGED: Final = 200_000
 """Number of stored messages up to which all are judged each time: it would take longer to find out which need not be."""
