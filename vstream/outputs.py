@@ -670,15 +670,15 @@ class AuditOutput(Output):
 
 
 class ResyncOutput(Output):
-    """How soon each read stream sourced again."""
+    """How soon each read stream was resynced."""
 
     complete: bool
     waited_seconds: float
     streams: list[Plain]
 
 
-class RefreshedStreamOutput(TypedDict):
-    """A stream that stands still, or is led elsewhere than wanted: *action* is refresh, wait or lead."""
+class ResyncedStreamOutput(TypedDict):
+    """A stream that stands still, or is led elsewhere than wanted: *action* is resync, wait or lead."""
 
     stream: str
     place: str
@@ -691,7 +691,7 @@ class ResyncWatchOutput(Output):
 
     at: str
     """UTC, ISO 8601."""
-    streams: list[RefreshedStreamOutput]
+    streams: list[ResyncedStreamOutput]
     problem: str | None
 
 

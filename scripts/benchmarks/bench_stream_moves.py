@@ -34,7 +34,7 @@ VERSIONS = ("2.12.8", "2.15.1")
 REGIONS = ("west", "east")
 RATE = 200
 BETWEEN = 20
-"""Seconds for which clients publish after a change: a reader that was not refreshed is back by then."""
+"""Seconds for which clients publish after a change: a reader that was not resynced is back by then."""
 _NS = 1e9
 FIRST = {"replicas": 1, "placement_tags": ["az:a"]}
 STEPS: tuple[tuple[str, dict[str, object]], ...] = (

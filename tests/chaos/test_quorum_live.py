@@ -218,4 +218,4 @@ async def test_a_region_that_comes_back_is_everywhere_without_anyone(file: Path,
         assert Counter(await read_stored(name)) == written
     # Whoever takes from a region that is gone would only be refused: nobody is disturbed for it.
     looks = [json.loads(line) for line in while_away.splitlines()]
-    assert [item for look in looks for item in look["streams"] if item["action"] == "refresh"] == []
+    assert [item for look in looks for item in look["streams"] if item["action"] == "resync"] == []

@@ -109,7 +109,7 @@ def heal() -> None:
         ("A source is stuck", ("isolate", "west", "--how", "drop")),
     ],
 )
-def test_what_comes_back_is_refreshed(file: Path, section: str, trouble: tuple[str, ...]) -> None:
+def test_what_comes_back_is_resynced(file: Path, section: str, trouble: tuple[str, ...]) -> None:
     chaos(file, *trouble)
     follow(file, section, "Is it really so?", code=1)
     heal()
@@ -120,7 +120,7 @@ def test_what_comes_back_is_refreshed(file: Path, section: str, trouble: tuple[s
 SERVICES = (
     ("repair", "sources", "--watch"),
     ("consumer", "sync", "--watch", "--every", "1", "-t"),
-    ("export", "--refresh", "--every", "1", "--listen", "127.0.0.1:0"),
+    ("export", "--resync", "--every", "1", "--listen", "127.0.0.1:0"),
     ("status", "--watch", "--every", "1", "--format", "json"),
 )
 
@@ -192,8 +192,8 @@ def test_most_of_a_region_is_dead(version: str, tmp_path: Path) -> None:
             shutil.rmtree(lab_directory("acme").data / server)
         follow(file, section, "Is it really so?", code=1)
         heal()
-        refresh, doctor = read_commands(section, "Act.")
-        look(file, refresh, 0)
+        resync, doctor = read_commands(section, "Act.")
+        look(file, resync, 0)
         assert "VD301" not in vstream(*doctor.split()[1:-1], file).out
         asyncio.run(publish())
         follow(file, section, "Verify.")

@@ -198,7 +198,7 @@ def scrape_export(file: Path) -> None:
             f"127.0.0.1:{port}",
             "--every",
             "0.5",
-            "--refresh",
+            "--resync",
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -42,7 +42,7 @@ def plan_change(servers: FakeServers, wanted: Bundle, version: tuple[int, int] =
 
 async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> ApplyResult:
     plan = plan_change(servers, wanted)
-    return await execute_plan(plan, servers.administer(wanted, does_refresh=True), gate_timeout=patience)
+    return await execute_plan(plan, servers.administer(wanted, does_resync=True), gate_timeout=patience)
 
 
 async def servers_in(names: list[str], messages: int = 100) -> FakeServers:
@@ -131,21 +131,21 @@ def render_scaled(replicas: int, **stream: Any) -> Bundle:
     )
 
 
-async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> None:
+async def test_readers_of_what_is_scaled_are_resynced_once_it_has_settled() -> None:
     servers = await servers_with(render_scaled(1))
     plan = plan_change(servers, render_scaled(3))
-    (writes, refreshed, compared) = list_stages(plan)
+    (writes, resynced, compared) = list_stages(plan)
     assert len(writes.changes) == 3
     assert not compared.changes
-    assert (refreshed.title, refreshed.counts) == ("refresh readers", "3 to refresh")
-    assert "`foo-write-west` is where it is placed, with all of its replicas" in refreshed.waits
-    assert stage_as_dict(refreshed)["readers"] == ("foo-read-central", "foo-read-east", "foo-read-west")
+    assert (resynced.title, resynced.counts) == ("resync readers", "3 to resync")
+    assert "`foo-write-west` is where it is placed, with all of its replicas" in resynced.waits
+    assert stage_as_dict(resynced)["readers"] == ("foo-read-central", "foo-read-east", "foo-read-west")
     result = await run(servers, render_scaled(3))
-    assert (result.is_complete, len(result.refreshed)) == (True, 3)
+    assert (result.is_complete, len(result.resynced)) == (True, 3)
     assert servers.calls == [
         *(f"update foo-write-{region}" for region in sorted(ALL)),
         *(f"gate settled foo-write-{region}" for region in sorted(ALL)),
-        "refresh foo-read-central foo-read-east foo-read-west",
+        "resync foo-read-central foo-read-east foo-read-west",
         *(f"gate scaled foo-write-{region}" for region in sorted(ALL)),
         *(f"update foo-write-{region}" for region in sorted(ALL)),  # which forgets that this was to be done
     ]
@@ -182,7 +182,7 @@ async def test_new_replicas_are_compared_whatever_else_changes_and_by_the_next_r
 
 
 async def test_servers_record_what_moves_to_them_before_it_has_left_the_others() -> None:
-    """Readers may be refreshed for half a minute after that."""
+    """Readers may be resynced for half a minute after that."""
 
     def render_homed(home: str) -> Bundle:
         return render_streams({"foo": {"subjects": ["foo.>"], "consistency": "homed", "home": home}})
@@ -193,33 +193,33 @@ async def test_servers_record_what_moves_to_them_before_it_has_left_the_others()
     result = await run(servers, render_homed("east"))
     assert result.is_complete
     recorded = servers.calls.index("gate recorded foo")
-    (refreshed,) = (index for index, call in enumerate(servers.calls) if call.startswith("refresh"))
-    assert recorded < refreshed
+    (resynced,) = (index for index, call in enumerate(servers.calls) if call.startswith("resync"))
+    assert recorded < resynced
     assert servers.calls.index("note foo") < servers.calls.index("update foo")
 
 
-async def test_what_settles_later_is_refreshed_later() -> None:
+async def test_what_settles_later_is_resynced_later() -> None:
     servers = await servers_with(render_scaled(1))
     servers.gate_timeouts["settled foo-write-west"] = ["on its way", "on its way"]
     assert (await run(servers, render_scaled(3))).is_complete
-    refreshes = [call for call in servers.calls if call.startswith("refresh")]
-    assert refreshes == ["refresh foo-read-central foo-read-east foo-read-west"] * 2
+    resyncs = [call for call in servers.calls if call.startswith("resync")]
+    assert resyncs == ["resync foo-read-central foo-read-east foo-read-west"] * 2
 
 
 async def test_readers_of_what_has_kept_its_leader_are_left_alone() -> None:
     servers = await servers_with(render_scaled(1))
     servers.moves = False
     result = await run(servers, render_scaled(3))
-    assert (result.is_complete, result.refreshed) == (True, ())
-    assert not any(call.startswith("refresh") for call in servers.calls)
+    assert (result.is_complete, result.resynced) == (True, ())
+    assert not any(call.startswith("resync") for call in servers.calls)
 
 
-async def test_a_refresh_that_fails_ends_nothing() -> None:
+async def test_a_resync_that_fails_ends_nothing() -> None:
     servers = await servers_with(render_scaled(1))
-    servers.failures["refresh foo-read-central foo-read-east foo-read-west"] = [no_answer()]
+    servers.failures["resync foo-read-central foo-read-east foo-read-west"] = [no_answer()]
     result = await run(servers, render_scaled(3))
-    assert (result.is_complete, result.refreshed, result.unrefreshed) == (True, (), ("no answer within 10 s",))
-    assert "not refreshed: no answer within 10 s" in "\n".join(
+    assert (result.is_complete, result.resynced, result.not_resynced) == (True, (), ("no answer within 10 s",))
+    assert "not resynced: no answer within 10 s" in "\n".join(
         line.plain for line in outcome.render_applied(result, "mappings.cfg")
     )
 
@@ -228,7 +228,7 @@ async def test_a_move_that_takes_longer_ends_nothing() -> None:
     servers = await servers_with(render_scaled(1))
     servers.gate_timeouts["settled foo-write-west"] = ["on its way"] * 99
     result = await run(servers, render_scaled(3), patience=0.0)
-    assert (result.is_complete, result.unrefreshed) == (True, ("on its way",))
+    assert (result.is_complete, result.not_resynced) == (True, ("on its way",))
 
 
 async def test_a_write_stream_that_gets_no_leader_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,19 +246,19 @@ async def test_a_write_stream_that_gets_no_leader_is_not_done(monkeypatch: pytes
     assert not result.is_complete
 
 
-async def test_who_mirrors_an_ordering_stream_is_refreshed_too() -> None:
+async def test_who_mirrors_an_ordering_stream_is_resynced_too() -> None:
     ordered = {"consistency": "ordered"}
     servers = await servers_with(render_scaled(1, **ordered))
-    assert set(plan_change(servers, render_scaled(3, **ordered)).readers_to_refresh) > {
+    assert set(plan_change(servers, render_scaled(3, **ordered)).readers_to_resync) > {
         "foo-read-west",
         "foo-read-east",
     }
 
 
-async def test_nothing_is_refreshed_where_nothing_moves() -> None:
+async def test_nothing_is_resynced_where_nothing_moves() -> None:
     servers = await servers_with(render_scaled(1))
-    assert plan_change(servers, render_scaled(1, description="new")).readers_to_refresh == ()
-    assert plan_change(servers, render_scaled(1, read={"replicas": 3})).readers_to_refresh == ()
+    assert plan_change(servers, render_scaled(1, description="new")).readers_to_resync == ()
+    assert plan_change(servers, render_scaled(1, read={"replicas": 3})).readers_to_resync == ()
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -293,25 +293,25 @@ async def servers_killed_after_a_move(
         ({"replicas": 2}, {}, 0),  # a server is dead for good
     ],
 )
-async def test_what_a_killed_run_has_moved_is_seen_and_its_readers_refreshed_by_the_next(
+async def test_what_a_killed_run_has_moved_is_seen_and_its_readers_resynced_by_the_next(
     origin: Mapping[str, Any], reader: Mapping[str, Any], number: int
 ) -> None:
     servers = await servers_killed_after_a_move(origin, reader)
     desired = render_scaled(3, read={"replicas": 3})
     plan = plan_change(servers, desired)
-    assert (plan.is_empty, plan.has_work, len(plan.readers_to_refresh)) == (True, number > 0, number)
-    assert ("to refresh" in view.summarize(plan)) is (number > 0)
+    assert (plan.is_empty, plan.has_work, len(plan.readers_to_resync)) == (True, number > 0, number)
+    assert ("to resync" in view.summarize(plan)) is (number > 0)
     assert len([*list_stages(plan)]) == (number > 0)
     result = await run(servers, desired)
-    assert (result.is_complete, result.refreshed) == (True, plan.readers_to_refresh)
+    assert (result.is_complete, result.resynced) == (True, plan.readers_to_resync)
     # A reviewed plan holds although readers have heard of it meanwhile.
     require_same(replace(plan, resumed=()), read_back(plan))
 
 
-async def test_who_mirrors_what_a_killed_run_has_not_refreshed_is_refreshed_too() -> None:
+async def test_who_mirrors_what_a_killed_run_has_not_resynced_is_resynced_too() -> None:
     servers = await servers_killed_after_a_move({"leader_since": NOW}, {}, consistency="ordered")
     plan = plan_change(servers, render_scaled(3, read={"replicas": 3}, consistency="ordered"))
-    assert plan.readers_to_refresh == ("foo-order-stretch", "foo-read-central", "foo-read-east", "foo-read-west")
+    assert plan.readers_to_resync == ("foo-order-stretch", "foo-read-central", "foo-read-east", "foo-read-west")
 
 
 @pytest.mark.parametrize(("passed", "is_recorded"), [(3, True), (90, False)])

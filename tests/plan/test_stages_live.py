@@ -83,7 +83,7 @@ async def test_readers_of_a_write_stream_that_moved_take_from_it_at_once(
         if killed:
             assert cut_short, "apply was faster than it was killed"
         else:
-            assert "2 readers refreshed" in printed
+            assert "2 readers resynced" in printed
             assert all(after[name] != before[name] for name in after if "read" in name), (before, after)
         await check_contents(NAME, {region: f"foo-read-{region}" for region in REGIONS}, load)
     finally:

@@ -76,7 +76,7 @@ async def test_a_step_that_fails_halfway_leaves_the_run_with_the_servers_as_they
 async def test_a_step_after_which_readers_do_not_resume_leaves_the_run_with_what_it_has_changed(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(region_change, "_REFRESH_TIMEOUT", 1.0)
+    monkeypatch.setattr(region_change, "_RESYNC_TIMEOUT", 1.0)
     rehearsal = scenario(topology=TOPOLOGY, links="proxy")
     cut = FaultSpec(type=faults.PARTITION, targets=("west", "east"))
     try:

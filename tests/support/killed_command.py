@@ -86,7 +86,7 @@ def arm(record: Record) -> None:
     after(shipping.RemoteReload, "run", lambda *_: "all have reloaded")
     after(execute._PlanRun, "_load_mappings", lambda *_: "all have what is planned")
     after(execute._PlanRun, "_make_changes", lambda _run, changes: stage_of(changes[0]).name if changes else None)
-    after(execute._PlanRun, "_refresh_settled", lambda *_: "readers are refreshed")
+    after(execute._PlanRun, "_resync_settled", lambda *_: "readers are resynced")
 
 
 if __name__ == "__main__":

@@ -218,8 +218,8 @@ class FakeServers:
         """Whichever there was, until the stream is updated."""
         return f"leader {self.calls.count(f'update {stream}') if self.moves else 0}"
 
-    async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
-        self._answer(f"refresh {' '.join(readers)}")
+    async def resync(self, readers: Sequence[str]) -> tuple[str, ...]:
+        self._answer(f"resync {' '.join(readers)}")
         return ()
 
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
@@ -252,7 +252,7 @@ class FakeServers:
         return FakeMappings(self, bundle)
 
     def administer(
-        self, bundle: Bundle | None, *, servers: ServerAdmin | LeftToOthers = LEFT_TO_OTHERS, does_refresh: bool = False
+        self, bundle: Bundle | None, *, servers: ServerAdmin | LeftToOthers = LEFT_TO_OTHERS, does_resync: bool = False
     ) -> Administration:
         """Everything by these servers; mappings only where they can load those of *bundle*."""
         return Administration(
@@ -261,7 +261,7 @@ class FakeServers:
             positions=self,
             mappings=LEFT_TO_OTHERS if bundle is None else self.loader(bundle),
             servers=servers,
-            readers=self if does_refresh else LEFT_TO_OTHERS,
+            readers=self if does_resync else LEFT_TO_OTHERS,
         )
 
 

@@ -104,10 +104,10 @@ class ApplyResult:
     """Gates that were not satisfied in time: later stages were skipped."""
     retired: tuple[str, ...] = ()
     """Servers that were stopped and removed from the meta group."""
-    refreshed: tuple[str, ...] = ()
-    """Read streams that were refreshed after their source had moved or changed replicas."""
-    unrefreshed: tuple[str, ...] = ()
-    """A sentence for each reader that resumes by itself later."""
+    resynced: tuple[str, ...] = ()
+    """Read streams that were resynced after their source had moved or changed replicas."""
+    not_resynced: tuple[str, ...] = ()
+    """A sentence for each reader that was not resynced, and asks again later by itself."""
     failure: VstreamError | None = None
 
     def list_paused(self) -> tuple[str, ...]:
@@ -193,8 +193,8 @@ class _Outcome:
     mappings_pending: bool = False
     gate_timeouts: list[GateTimeout] = field(default_factory=list)
     retired: tuple[str, ...] = ()
-    refreshed: list[str] = field(default_factory=list)
-    unrefreshed: list[str] = field(default_factory=list)
+    resynced: list[str] = field(default_factory=list)
+    not_resynced: list[str] = field(default_factory=list)
     failure: VstreamError | None = None
     """The first one."""
 
@@ -217,8 +217,8 @@ class _Outcome:
             unread_servers=plan.unread_servers if is_held else (),
             gate_timeouts=tuple(self.gate_timeouts),
             retired=self.retired,
-            refreshed=tuple(self.refreshed),
-            unrefreshed=tuple(self.unrefreshed),
+            resynced=tuple(self.resynced),
+            not_resynced=tuple(self.not_resynced),
             failure=self.failure,
         )
 
@@ -302,7 +302,7 @@ class _PlanRun:
         await asyncio.gather(*(resume(change) for change in stage.changes if change not in left))
 
     async def _wait_for_start(self, stage: PlanStage) -> bool:
-        """Whether *stage* may begin, once its gates hold or, where it is for readers, those are refreshed."""
+        """Whether *stage* may begin, once its gates hold or, where it is for readers, those are resynced."""
         outcome, unread = self.outcome, self.plan.unread_servers
         if outcome.has_stopped or (unread and stage.waits_for_mappings and not outcome.mappings_loaded):
             return False
@@ -331,16 +331,16 @@ class _PlanRun:
         return None
 
     async def _end_moves(self, stage: PlanStage) -> None:
-        """Refresh readers, and have servers record what moves to them: whether they have is asked in a stage of its own."""
+        """Resync readers, and have servers record what moves to them: whether they have is asked in a stage of its own."""
         pushing = (self._wait_for_gate(gate, math.inf) for gate in stage.gates_meanwhile)
         recording = asyncio.gather(*pushing, return_exceptions=True)
         try:
-            await self._refresh_readers(stage.gates)
+            await self._resync_readers(stage.gates)
         finally:
             recording.cancel()
             await asyncio.gather(recording, return_exceptions=True)
 
-    async def _refresh_readers(self, gates: Sequence[Gate]) -> None:
+    async def _resync_readers(self, gates: Sequence[Gate]) -> None:
         """
         Have the readers of what moved take from it at once, as soon as *gates* say that it is there.
 
@@ -354,15 +354,15 @@ class _PlanRun:
                 missing = await self._poll(waiting)
                 settled = await self._list_settled(missing, began)
                 if settled:
-                    await self._refresh_settled(settled, readers)
+                    await self._resync_settled(settled, readers)
                 elif time.monotonic() > began + self.gate_timeout:
-                    await self._give_up_refreshing(missing)
+                    await self._give_up_resyncing(missing)
                     return
                 else:
                     await asyncio.sleep(GATE_POLL_SECONDS)
                 waiting = [gate for gate in waiting if gate not in settled]
         except VstreamError as failure:
-            self.outcome.unrefreshed.append(failure.message)
+            self.outcome.not_resynced.append(failure.message)
 
     async def _list_settled(self, missing: Mapping[Gate, str], began: float) -> list[Gate]:
         """The gates that lack nothing. A stream that moves looks so until it has begun to, soon after *began*."""
@@ -371,8 +371,8 @@ class _PlanRun:
             return settled
         return [gate for gate in settled if gate.stream not in self.plan.moving or await self._has_moved(gate)]
 
-    async def _give_up_refreshing(self, missing: Mapping[Gate, str]) -> None:
-        self.outcome.unrefreshed.extend(filter(None, missing.values()))
+    async def _give_up_resyncing(self, missing: Mapping[Gate, str]) -> None:
+        self.outcome.not_resynced.extend(filter(None, missing.values()))
         for gate, lack in missing.items():
             if await self.administration.checker.leader(gate.stream) is None:  # nobody can publish into it
                 self.outcome.gate_timeouts.append(GateTimeout(gate=gate, missing=lack))
@@ -381,15 +381,15 @@ class _PlanRun:
         leader = await self.administration.checker.leader(gate.stream)
         return leader is None or leader != self.before.leaders.get(gate.stream)
 
-    async def _refresh_settled(self, settled: Sequence[Gate], readers: ReaderAdmin) -> None:
+    async def _resync_settled(self, settled: Sequence[Gate], readers: ReaderAdmin) -> None:
         """Those of what has another leader now: the others have lost nothing, and would only be interrupted."""
         names: dict[str, None] = {}
         for gate in settled:
             if await self._has_moved(gate):
                 names.update(dict.fromkeys(gate.counterparts))
         if names:
-            self.outcome.unrefreshed.extend(await readers.refresh(tuple(names)))
-            self.outcome.refreshed.extend(name for name in names if name not in self.outcome.refreshed)
+            self.outcome.not_resynced.extend(await readers.resync(tuple(names)))
+            self.outcome.resynced.extend(name for name in names if name not in self.outcome.resynced)
 
     async def _poll(self, gates: Collection[Gate]) -> dict[Gate, str]:
         """What each of *gates* lacks, nothing if it holds."""

@@ -75,7 +75,7 @@ class ServerAdmin(Protocol):
 class ReaderAdmin(Protocol):
     """Makes streams take from others again."""
 
-    async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
+    async def resync(self, readers: Sequence[str]) -> tuple[str, ...]:
         """
         Make *readers* ask at once for what they take, and return once all of them have been heard of, or time is up.
 
@@ -152,4 +152,4 @@ class Administration:
     servers: ServerAdmin | LeftToOthers
     """Left to their owners, where servers that leave are not vstream's: they go on."""
     readers: ReaderAdmin | LeftToOthers
-    """Left to themselves, where readers of moved streams resume later."""
+    """Left to themselves, where nobody resyncs the readers of moved streams."""

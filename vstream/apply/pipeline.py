@@ -1,4 +1,4 @@
-"""Apply a plan, and plan again; read streams resume at once. Commands and scenarios change servers by this."""
+"""Apply a plan, and plan again; moved streams' readers are resynced. Commands and scenarios change servers by this."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vstream.apply.interfaces import LEFT_TO_OTHERS, Administration
 from vstream.apply.mappings import choose_mapping_admin
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError, VstreamError
-from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
+from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.region_connections import connect_all, join_connections
 from vstream.lab.remove_servers import LabServerAdmin
@@ -28,7 +28,7 @@ from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
-_REFRESH_TIMEOUT = 30.0
+_RESYNC_TIMEOUT = 30.0
 """Seconds that readers get to take again from what has moved."""
 
 
@@ -123,11 +123,9 @@ class _LiveReaderAdmin:
     topology: Topology
     servers: Servers
 
-    async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
+    async def resync(self, readers: Sequence[str]) -> tuple[str, ...]:
         """See ReaderAdmin."""
         target = make_target(self.topology, self.servers)
-        result = await refresh_readers(
-            self.topology, target, timeout=_REFRESH_TIMEOUT, mode=RefreshMode.ALL, only=readers
-        )
+        result = await resync_readers(self.topology, target, timeout=_RESYNC_TIMEOUT, mode=ResyncMode.ALL, only=readers)
         silent = [stream for stream in result.streams if stream.active is None or not stream.is_stepped_down]
         return tuple(f"`{stream.stream}`: {stream.note}" for stream in silent)

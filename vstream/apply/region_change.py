@@ -1,5 +1,5 @@
 """
-A change of a whole region, from the topology file to readers that source again.
+A change of a whole region, from the topology file to the resync of its readers.
 
 `vstream region drain`, `failover` and `failback` go this way, and so do the steps of scenarios that do the same.
 """
@@ -19,7 +19,7 @@ from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError, VstreamError
 from vstream.health.live.drain import Emptiness, wait_until_region_empty
-from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
+from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.lab import lab
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.status import read_lab_status
@@ -38,8 +38,8 @@ from vstream.value_class import value_class
 
 LOOK_TIMEOUT = 5.0
 """Seconds in which what is drained shows that nothing more comes."""
-_REFRESH_TIMEOUT = 120.0
-"""Seconds that readers get to source again."""
+_RESYNC_TIMEOUT = 120.0
+"""Seconds that readers get to be resynced."""
 
 
 def _show_nothing() -> AbstractContextManager[Callable[[object], None]]:
@@ -118,9 +118,9 @@ class RegionWatch:
     on_plan: Callable[[PlannedChange], None] = lambda _change: None
     """Told what is planned, before anything is changed."""
     on_applied: Callable[[AppliedPlan], None] = lambda _applied: None
-    """Told what was done and what is left, before readers resume."""
+    """Told what was done and what is left, before readers are resynced."""
     on_behind: Callable[[tuple[str, ...]], None] = lambda _streams: None
-    """Told which read streams will source again later."""
+    """Told which read streams are not resynced yet."""
     show_planning: Callable[[], AbstractContextManager[Callable[[str], None]]] = _show_nothing
     show_starting: Callable[[], AbstractContextManager[Callable[[ReadinessProgress], None]]] = _show_nothing
     show_applying: Callable[[Plan], AbstractContextManager[ApplyWatch]] = lambda _plan: nullcontext(WITHOUT_WATCH)
@@ -192,7 +192,7 @@ async def _plan_and_apply(
     edit: TopologyEdit, request: RegionRequest, watch: RegionWatch, *, report: DeathReport | None = None
 ) -> PlannedChange:
     """
-    Plan what *edit* makes of the topology, write the file, apply, and make readers source again.
+    Plan what *edit* makes of the topology, write the file, apply, and resync readers.
 
     *report* says what was heard of the regions that *edit* gives up; it is None where *edit* gives up none.
 
@@ -207,7 +207,7 @@ async def _plan_and_apply(
     if request.writes_file:
         edit.save()
     change = replace(change, applied=await _apply(change.planned, request, watch))
-    return await _follow(change, _resume_readers(change, watch)) if change.is_done else change
+    return await _follow(change, _resync_readers(change, watch)) if change.is_done else change
 
 
 async def _follow(change: PlannedChange, following: Awaitable[PlannedChange]) -> PlannedChange:
@@ -288,11 +288,11 @@ async def _apply(planned: ServerPlan, request: RegionRequest, watch: RegionWatch
     return applied
 
 
-async def _resume_readers(change: PlannedChange, watch: RegionWatch) -> PlannedChange:
-    """Make read streams that stand still source again at once; *watch* is told which will do so later."""
+async def _resync_readers(change: PlannedChange, watch: RegionWatch) -> PlannedChange:
+    """Resync read streams that stand still; *watch* is told which are not resynced yet."""
     topology = change.planned.request.topology
     target = make_target(topology, change.planned.servers)
-    result = await refresh_readers(topology, target, timeout=_REFRESH_TIMEOUT, mode=RefreshMode.SILENT)
+    result = await resync_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=ResyncMode.SILENT)
     if result.silent:
         watch.on_behind(tuple(stream.stream for stream in result.silent))
     return change

@@ -69,7 +69,7 @@ PANELS = {
                     "repair", "Bring back lost messages, remove copies.", attribute="repair_messages"
                 ),
                 "sources": CommandEntry(
-                    "repair", "Make every read stream source again at once after an outage.", attribute="repair_sources"
+                    "repair", "Resync every read stream after an outage.", attribute="repair_sources"
                 ),
                 "meta": CommandEntry(
                     "repair", "Recover from losing the majority of the meta group for good.", attribute="repair_meta"

@@ -17,13 +17,13 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.views import console, status_page
 from vstream.cli.views.console import set_log
-from vstream.cli.views.repair import RefreshPrinter
+from vstream.cli.views.repair import ResyncPrinter
 from vstream.cli.views.status_page import StatusHistory
 from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.errors import VstreamError
 from vstream.formatting import format_count, format_duration
 from vstream.health.live.cross_region_listener import CrossRegionListener
-from vstream.health.live.refresh_watch import Refresher, watch_and_refresh
+from vstream.health.live.resync_watch import Resyncer, watch_and_resync
 from vstream.health.pipeline import StatusSource, make_status_source
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.state import lab_directory
@@ -32,7 +32,7 @@ from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 
-_REFRESH_SECONDS = 1.0
+_RESYNC_SECONDS = 1.0
 
 
 def command(
@@ -43,8 +43,8 @@ def command(
     once: Annotated[bool, typer.Option("--once", help="Print the metrics once and exit.")] = False,
     alerts: Annotated[bool, typer.Option("--alerts", help="Print alert rules for Prometheus and exit.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana and exit.")] = False,
-    is_refreshing: Annotated[
-        bool, typer.Option("--refresh", help="Also do what `vstream repair sources --watch` does, every second.")
+    is_resyncing: Annotated[
+        bool, typer.Option("--resync", help="Also do what `vstream repair sources --watch` does, every second.")
     ] = False,
     lab: options.LabName = None,
     log_format: options.LogFormat = "text",
@@ -69,9 +69,9 @@ def command(
     def make_source(newest: Topology) -> StatusSource:
         return make_status_source(newest, find_and_trust_servers(newest, lab), templates)
 
-    def find_both(newest: Topology) -> tuple[StatusSource, Refresher]:
+    def find_both(newest: Topology) -> tuple[StatusSource, Resyncer]:
         servers = find_and_trust_servers(newest, lab)
-        return make_status_source(newest, servers, templates), Refresher(newest, make_target(newest, servers))
+        return make_status_source(newest, servers, templates), Resyncer(newest, make_target(newest, servers))
 
     def serve(latest: Callable[[], StatusSource]) -> Coroutine[Any, Any, None]:
         return Exporter(latest, timeout).serve(*parse_address(listen), every)
@@ -79,16 +79,16 @@ def command(
     if once:
         source = make_source(options.check_topology_file(file).require())
         typer.echo(render_metrics(source.topology.name, run(source.read(timeout))), nl=False)
-    elif is_refreshing:
+    elif is_resyncing:
         both = options.FollowedTopology(file, find_both)
-        run(_serve_and_refresh(serve(lambda: both.latest()[0]), lambda: both.latest()[1]))
+        run(_serve_and_resync(serve(lambda: both.latest()[0]), lambda: both.latest()[1]))
     else:
         run(serve(options.FollowedTopology(file, make_source).latest))
 
 
-async def _serve_and_refresh(serving: Coroutine[Any, Any, None], latest: Callable[[], Refresher]) -> None:
-    show = RefreshPrinter(is_json=False).show
-    await asyncio.gather(serving, watch_and_refresh(latest, every=_REFRESH_SECONDS, on_look=show))
+async def _serve_and_resync(serving: Coroutine[Any, Any, None], latest: Callable[[], Resyncer]) -> None:
+    show = ResyncPrinter(is_json=False).show
+    await asyncio.gather(serving, watch_and_resync(latest, every=_RESYNC_SECONDS, on_look=show))
 
 
 _MAX_PORT = 65_535

@@ -14,9 +14,9 @@ from vstream.cli.views import console
 from vstream.cli.views import repair as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
-from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
-from vstream.health.live.refresh_watch import Refresher, watch_and_refresh
-from vstream.health.live.rescue import MetaGroup, choose_rescuable_groups, refresh_after_rescue, rescue_groups
+from vstream.health.live.rescue import MetaGroup, choose_rescuable_groups, rescue_groups, resync_after_rescue
+from vstream.health.live.resync_readers import ResyncMode, resync_readers
+from vstream.health.live.resync_watch import Resyncer, watch_and_resync
 from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairRequest, check_and_repair, choose_repairs
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.target_servers import make_target
@@ -35,13 +35,13 @@ def repair_messages(
     Bring streams back to what was written: after a power loss, a restored backup, a skipped or repeated message.
 
     Shows what it would do, and does it with `--yes`, in this order: `clear` removes what an interrupted repair has
-    left. `resume` makes readers that take nothing ask again. `refill` publishes the lost end of a write stream again,
+    left. `resync` makes readers that take nothing ask again at once. `refill` publishes the lost end of a write stream again,
     as its readers hold it. `replay` puts skipped messages into a read stream, and `delete` removes duplicates: these
     two read the streams from their beginning.
 
     Exits with 0 if nothing is (left) to repair, with 1 if something is, and with 3 if that is not known because a stream did not answer.
 
-    Examples: `vstream repair messages`, `vstream repair messages acme.yaml --yes`, `vstream repair messages --kind refill --kind resume`,
+    Examples: `vstream repair messages`, `vstream repair messages acme.yaml --yes`, `vstream repair messages --kind refill --kind resync`,
     `vstream repair messages --stream foo --kind replay --yes`, `vstream repair messages --format json`
     """
     topology = options.check_topology_file(file).require()
@@ -75,7 +75,7 @@ def repair_sources(
     wait_only: Annotated[bool, typer.Option("--wait-only", help="Only measure; do not step down leaders.")] = False,
     is_watching: Annotated[
         bool,
-        typer.Option("--watch", "-w", help="Keep watching until Ctrl-C, and refresh only streams that stand still."),
+        typer.Option("--watch", "-w", help="Keep watching until Ctrl-C, and resync only streams that stand still."),
     ] = False,
     every: options.CheckInterval = 1,
     output: options.TextOrJson = "text",
@@ -84,7 +84,7 @@ def repair_sources(
     is_quiet: options.Quiet = None,
 ) -> None:
     """
-    Make every read stream source again at once after an outage, and measure until all have caught up.
+    Resync every read stream after an outage, so that it asks its sources at once, and measure until all have caught up.
 
     Waits for gateways and the meta leader first. A stream that has lost a source asks again after
     10 s, then later and later. Its next leader asks at once, so each read stream's leader steps down.
@@ -97,23 +97,23 @@ def repair_sources(
     """
     console.set_log(log_format, is_quiet=is_quiet)
     if is_watching:
-        show = view.RefreshPrinter(is_json=output == "json").show
+        show = view.ResyncPrinter(is_json=output == "json").show
         followed = options.FollowedTopology(
-            file, lambda newest: Refresher(newest, make_target(newest, find_and_trust_servers(newest, lab)))
+            file, lambda newest: Resyncer(newest, make_target(newest, find_and_trust_servers(newest, lab)))
         )
-        run(watch_and_refresh(followed.latest, every=every, on_look=show))
+        run(watch_and_resync(followed.latest, every=every, on_look=show))
         return
     topology = options.check_topology_file(file).require()
     target = make_target(topology, find_and_trust_servers(topology, lab))
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
-        mode = RefreshMode.MEASURE if wait_only else RefreshMode.ALL
-        result = run(refresh_readers(topology, target, timeout=timeout, mode=mode))
+        mode = ResyncMode.MEASURE if wait_only else ResyncMode.ALL
+        result = run(resync_readers(topology, target, timeout=timeout, mode=mode))
     if output == "json":
-        print_json("resync", view.refresh_as_dict(result))
+        print_json("resync", view.resync_as_dict(result))
     else:
         console.print_note(f"gateways and leaders were ready after {result.waited:.1f} s")
-        console.stdout().print(view.refresh_table(result))
+        console.stdout().print(view.resync_table(result))
     exit_unless_yes(is_no=bool(result.behind))
 
 
@@ -127,7 +127,7 @@ def repair_meta(
     Recover when more than half of the meta group's servers are dead for good: streams and consumers can be changed again.
 
     Dials every server and asks the system account of every region who answers. With `--yes`, on 2.15 and newer: the
-    remaining servers lower their quorum (`META.RESCUE`), elect a leader, forget the dead, and source again. Before 2.15 it
+    remaining servers lower their quorum (`META.RESCUE`), elect a leader, forget the dead, and resync. Before 2.15 it
     says which servers to start or to update. Stopped anywhere, run it again.
 
     Exits with 1 if the quorum is there or nothing can be done, and with 3 if a server may be alive.
@@ -163,5 +163,5 @@ def repair_meta(
     console.print_note(
         "The JetStream API is back. Never start the dead servers again with their old disks.", style="bold green"
     )
-    for note in view.describe_refresh_after_rescue(run(refresh_after_rescue(topology, servers, chosen))):
+    for note in view.describe_resync_after_rescue(run(resync_after_rescue(topology, servers, chosen))):
         console.print_note(note)

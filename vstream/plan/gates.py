@@ -65,9 +65,9 @@ def _list_pause_gates(changes: Sequence[Change]) -> Iterator[Gate]:
 
 
 def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """What moves or is scaled gets there before the streams that take from it are refreshed."""
+    """What moves or is scaled gets there before the streams that take from it are resynced."""
     for change in changes:
-        if not isinstance(change, Update) or change.role not in _SOURCED or stage_of(change) > Stage.REFRESHED_READERS:
+        if not isinstance(change, Update) or change.role not in _SOURCED or stage_of(change) > Stage.RESYNCED_READERS:
             continue
         if _PLACES.isdisjoint(field.field for field in change.fields):
             continue
@@ -113,7 +113,7 @@ def _list_scaled_gates(changes: Sequence[Change]) -> Iterator[Gate]:
 
 
 def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """What an earlier run has moved or scaled, and ended before it refreshed the readers, or servers had recorded it, or it was compared."""
+    """What an earlier run has moved or scaled, and ended before it resynced the readers, or servers had recorded it, or it was compared."""
     resumed = [change for change in changes if isinstance(change, Update) and change.handover is Handover.RESUME]
     changed = {change.config.name for change in changes if change not in resumed}
     for rendered in context.desired_streams:

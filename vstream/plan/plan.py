@@ -68,7 +68,7 @@ class GateKind(Enum):
     HELD = "held"
     """*stream*, which takes no publishes, has moved or been scaled up, and its new servers hold what it held."""
     SETTLED = "settled"
-    """*stream* has moved, with all of its replicas. If its leader changed, *counterparts*, its readers, are refreshed."""
+    """*stream* has moved, with all of its replicas. If its leader changed, *counterparts*, its readers, are resynced."""
     ARRIVED = "arrived"
     """The same, where servers that may still hold it go afterwards, or *counterparts*, its copies, which hold no more than it."""
     RECORDED = "recorded"
@@ -410,7 +410,7 @@ class Plan:
     """How many mapping rules and account entries every server is to have loaded."""
 
     @property
-    def readers_to_refresh(self) -> tuple[str, ...]:
+    def readers_to_resync(self) -> tuple[str, ...]:
         """The streams that are made to take at once from what moved or was scaled."""
         gates = [gate for gate in self.gates if gate.kind is GateKind.SETTLED]
         return tuple(dict.fromkeys(reader for gate in (*gates, *self.resumed) for reader in gate.counterparts))

@@ -62,8 +62,8 @@ class Stage(IntEnum):
     RESUMED_STREAMS = 5, "resume streams"
     """It takes publishes again, also if anything failed meanwhile."""
     ORDER_STREAMS = 6, "order streams"
-    REFRESHED_READERS = 7, "refresh readers"
-    """Readers of a stream that moved or was scaled source again at once; by themselves it takes 10 s or more."""
+    RESYNCED_READERS = 7, "resync readers"
+    """Readers of a stream that moved or was scaled are resynced; by themselves they take from it only after 10 s or more."""
     READ_STREAMS = 8, "read streams"
     RECORDED_MOVES = 9, "record moves"
     """What has moved is recorded by its servers, and all there."""
@@ -103,7 +103,7 @@ _BEFORE: Mapping[GateKind, Stage] = {
     GateKind.LANDED: Stage.PAUSED_STREAMS,
     GateKind.PAUSED: Stage.WRITE_STREAMS,
     GateKind.HELD: Stage.RESUMED_STREAMS,
-    GateKind.SETTLED: Stage.REFRESHED_READERS,
+    GateKind.SETTLED: Stage.RESYNCED_READERS,
     GateKind.ARRIVED: Stage.DELETED_READ_STREAMS,
     GateKind.RECORDED: Stage.RECORDED_MOVES,
     GateKind.SCALED: Stage.COMPARED_REPLICAS,
@@ -199,7 +199,7 @@ class PlanStage:
     servers: tuple[str, ...] = ()
     """Servers that stop, and leave the meta group."""
     readers: tuple[str, ...] = ()
-    """Readers that are refreshed."""
+    """Readers that are resynced."""
     gates_meanwhile: tuple[Gate, ...] = ()
     """Gates of a later stage. Servers record what moves to them already now: while others hold it, too, nothing can be lost."""
     waits_for_mappings: bool = False
@@ -224,7 +224,7 @@ class PlanStage:
         if self.rules:
             parts.append(f"{len({rule.source for rule in self.rules}):,} to load")
         if self.readers:
-            parts.append(f"{len(self.readers):,} to refresh")
+            parts.append(f"{len(self.readers):,} to resync")
         if self.servers:
             parts.append(f"{', '.join(self.servers)}: stop, and leave the meta group")
         return ", ".join(parts)
@@ -241,14 +241,14 @@ def list_stages(plan: Plan) -> Iterator[PlanStage]:
     for gate in (*plan.gates, *plan.resumed):
         gates[stage_after(gate)].append(gate)
     for stage in Stage:
-        is_refreshing = stage is Stage.REFRESHED_READERS
+        is_resyncing = stage is Stage.RESYNCED_READERS
         plan_stage = PlanStage(
             stage=stage,
             gates=tuple(gates[stage]),
             changes=tuple(changes[stage]),
             rules=plan.rules if stage is loading else (),
-            readers=plan.readers_to_refresh if is_refreshing else (),
-            gates_meanwhile=tuple(gates[Stage.RECORDED_MOVES]) if is_refreshing else (),
+            readers=plan.readers_to_resync if is_resyncing else (),
+            gates_meanwhile=tuple(gates[Stage.RECORDED_MOVES]) if is_resyncing else (),
             servers=plan.leaving if stage is Stage.RETIRED_SERVERS else (),
             waits_for_mappings=must_load and stage > Stage.MAPPINGS and stage is not Stage.COMPARED_REPLICAS,
         )

@@ -13,7 +13,7 @@ from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import Emptiness
-from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
+from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.health.live.rescue import choose_rescuable_groups, rescue_groups
 from vstream.jetstream.region_connections import connect_all
 from vstream.lab import lab
@@ -196,11 +196,11 @@ async def repair_meta(environment: Environment) -> None:
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-async def resync(environment: Environment) -> None:
+async def resync_streams(environment: Environment) -> None:
     """Do what `vstream repair sources` does. Raises VstreamError if it is not complete."""
     topology = environment.topology
     target = load_and_trust_lab_of(topology, environment.lab)
-    result = await refresh_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=RefreshMode.ALL)
+    result = await resync_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=ResyncMode.ALL)
     if result.behind:
         raise VstreamError("; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind))
 

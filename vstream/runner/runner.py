@@ -39,7 +39,7 @@ from vstream.lab.status import list_lab_names
 from vstream.runner import manifest
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
-from vstream.runner.environment import Environment, change_region_in_lab, prepare_lab, repair_meta, resync
+from vstream.runner.environment import Environment, change_region_in_lab, prepare_lab, repair_meta, resync_streams
 from vstream.runner.events import (
     Activity,
     Event,
@@ -324,7 +324,7 @@ class _ScenarioRun:
             case model.Heal():
                 await self._faults.heal(action.ids)
             case model.Resync():
-                await resync(self._environment)
+                await resync_streams(self._environment)
             case model.Converge():
                 await self._make_convergence_wait().wait_until_reached(within=action.within / _SECOND_NS)
             case model.Try():

@@ -14,11 +14,11 @@ from vstream.value_class import value_class
 _PLAN = ("STREAM.LIST", "CONSUMER.LIST.*")
 _STATUS = ("STREAM.INFO.*", "CONSUMER.INFO.>", "DIRECT.GET.>")
 _CHANGE = ("STREAM.CREATE.*", "STREAM.UPDATE.*", "STREAM.DELETE.*")
-_REFRESH = ("STREAM.INFO.*", "STREAM.LEADER.STEPDOWN.*")
+_RESYNC = ("STREAM.INFO.*", "STREAM.LEADER.STEPDOWN.*")
 _APPLY = (
     *_PLAN,
     *_CHANGE,
-    *_REFRESH,
+    *_RESYNC,
     *("STREAM.NAMES", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
     *("CONSUMER.CREATE.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
 )
@@ -29,8 +29,8 @@ MANAGED: Final = {
     **dict.fromkeys(("status", "export", "doctor"), _STATUS),
     "probe": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*"),
     "audit": (*shared.LOOKS, *shared.READS_ALL),
-    "repair sources": _REFRESH,
-    "repair messages": (*_STATUS, *_REFRESH),
+    "repair sources": _RESYNC,
+    "repair messages": (*_STATUS, *_RESYNC),
     "consumer": (*_STATUS, "STREAM.MSG.GET.*", "CONSUMER.CREATE.>", "CONSUMER.DELETE.>"),
     "map --trace": (),
     "doctor --bundle": (*_PLAN, *_STATUS),

@@ -184,7 +184,7 @@ async def repair_messages(world: World, file: Path) -> None:
     again = vstream("repair", "messages", file, "--lab", LAB)
     assert (again.code, again.out) == (
         0,
-        "Nothing to repair (checked: clear, resume, refill, replay, delete).\n",
+        "Nothing to repair (checked: clear, resync, refill, replay, delete).\n",
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from vstream.cli.views import repair as view
 from vstream.cli.views.progress import progress_bar
 from vstream.errors import VstreamError
-from vstream.health.live.refresh_readers import RefreshedStream, RefreshResult
+from vstream.health.live.resync_readers import ResyncedStream, ResyncResult
 from vstream.health.repair.contents import (
     ContentRepairs,
     DuplicatePair,
@@ -30,7 +30,7 @@ from vstream.health.repair.pipeline import (
     RepairRequest,
     RepairResult,
     choose_repairs,
-    find_resumed,
+    select_resynced,
 )
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.repair.sourcing import RepairedSourcing, SourcingRepairs, find_standstills
@@ -275,15 +275,13 @@ def test_what_stands_still_is_resumed_where_somebody_can_take_over() -> None:
 def test_a_reader_is_resumed_although_one_whose_name_begins_with_its_own_is_not() -> None:
     names = ("foo-read-us", "foo-read-us-east")
     stopped = find_standstills([pair(name, PairState.SILENT) for name in names], dict.fromkeys(names, 3))
-    refreshed = RefreshedStream(
-        stream=names[0], region="us", is_stepped_down=True, active=1.0, caught_up=1.0, note=None
-    )
-    behind = replace(refreshed, stream=names[1], active=None, caught_up=None, note="nothing heard")
-    resumed = find_resumed(stopped, RefreshResult(waited=0.0, streams=(refreshed, behind)))
-    repaired = RepairedSourcing(resumed=resumed)
+    resynced = ResyncedStream(stream=names[0], region="us", is_stepped_down=True, active=1.0, caught_up=1.0, note=None)
+    behind = replace(resynced, stream=names[1], active=None, caught_up=None, note="nothing heard")
+    resynced = select_resynced(stopped, ResyncResult(waited=0.0, streams=(resynced, behind)))
+    repaired = RepairedSourcing(resynced=resynced)
     assert repaired.streams == ("foo-read-us",)
     lines = [line.plain for line in view.render_repaired_sourcing(repaired)]
-    assert lines == ["resumed  foo-read-us: it sources `foo-write-west` again"]
+    assert lines == ["resynced  foo-read-us: it sources `foo-write-west` again"]
 
 
 def test_what_a_repair_would_do_in_words() -> None:
@@ -356,7 +354,7 @@ def test_what_was_never_tried_is_refused() -> None:
 
 def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
     topology = check_topology.check_topology(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
-    assert choose_repairs(topology, []) == {RepairKind.RESUME, RepairKind.REFILL}
+    assert choose_repairs(topology, []) == {RepairKind.RESYNC, RepairKind.REFILL}
 
 
 @pytest.mark.parametrize("is_approved", [False, True])
@@ -372,7 +370,7 @@ def test_what_is_left_to_do_is_told_from_what_is_not_known(is_approved: bool) ->
     unknown = SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN),))
     silent = replace(unknown, silent=(pair("b", PairState.SILENT),))
     unread = ContentRepairs(unread={"foo-read-west": "no answer"})
-    (resumable,), (blocked,) = (find_standstills([pair("a", PairState.SILENT)], {"a": count}) for count in (3, 1))
+    (resyncable,), (blocked,) = (find_standstills([pair("a", PairState.SILENT)], {"a": count}) for count in (3, 1))
     replay = Replay(virtual="foo", reader="a", place="west", origin="b", by_holder={"b": SequenceSet([(1, 1)])})
     reused = Reused(virtual="foo", reader="a", place="west", origin="b", sequences=SequenceSet([(1, 1)]))
     done = RepairEnd.REPAIRED if is_approved else RepairEnd.OPEN
@@ -391,7 +389,7 @@ def test_what_is_left_to_do_is_told_from_what_is_not_known(is_approved: bool) ->
     }
     for outcome, results in outcomes.items():
         assert [result.outcome for result in results] == [outcome] * len(results)
-    assert RepairResult(request=request, sourcing=SourcingRepairs(standstills=(resumable,))).outcome is done
+    assert RepairResult(request=request, sourcing=SourcingRepairs(standstills=(resyncable,))).outcome is done
     assert RepairResult(request=request, contents=ContentRepairs(replays=(replay,))).outcome is done
-    also_unknown = RepairResult(request=request, sourcing=replace(unknown, standstills=(resumable,)))
+    also_unknown = RepairResult(request=request, sourcing=replace(unknown, standstills=(resyncable,)))
     assert also_unknown.outcome is (RepairEnd.UNKNOWN if is_approved else RepairEnd.OPEN)

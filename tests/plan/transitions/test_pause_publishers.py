@@ -56,7 +56,7 @@ def plan_change(servers: FakeServers, desired: Bundle) -> Plan:
 
 
 async def run(servers: FakeServers, desired: Bundle, patience: float = 5.0) -> ApplyResult:
-    administration = servers.administer(desired, does_refresh=True)
+    administration = servers.administer(desired, does_resync=True)
     return await execute_plan(plan_change(servers, desired), administration, gate_timeout=patience)
 
 

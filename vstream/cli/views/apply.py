@@ -29,7 +29,7 @@ def render_applied(result: ApplyResult, file: str) -> Iterator[Text]:
             names = ", ".join(change.config.name for change in changes[:_MAX_NAMES_IN_LINE])
             more = f", … ({len(changes):,})" if len(changes) > _MAX_NAMES_IN_LINE else ""
             yield Text.assemble((f"{label}: ", style), names, more)
-    yield from _render_not_refreshed(result)
+    yield from _render_not_resynced(result)
     if result.mappings_pending:
         yield from _explain_load(file)
     for shut in result.gate_timeouts:
@@ -62,18 +62,18 @@ def _list_done(result: ApplyResult, file: str) -> Iterator[str]:
     yield format_count(len(streams), "stream")
     if len(streams) < len(result.done):
         yield format_count(len(result.done) - len(streams), "consumer")
-    if result.refreshed:
-        yield f"{format_count(len(result.refreshed), 'reader')} refreshed"
+    if result.resynced:
+        yield f"{format_count(len(result.resynced), 'reader')} resynced"
     if result.mappings_loaded:
         yield "accounts pushed to every server" if file == OPERATOR_PATH else f"{file} loaded on every server"
     if result.retired:
         yield f"{', '.join(result.retired)} stopped and removed from the meta group"
 
 
-def _render_not_refreshed(result: ApplyResult) -> Iterator[Text]:
-    for sentence in result.unrefreshed:
-        yield Text.assemble(("not refreshed: ", "yellow"), sentence)
-    if result.unrefreshed:
+def _render_not_resynced(result: ApplyResult) -> Iterator[Text]:
+    for sentence in result.not_resynced:
+        yield Text.assemble(("not resynced: ", "yellow"), sentence)
+    if result.not_resynced:
         yield Text("Readers take again by themselves, within two minutes; `vstream repair sources` measures it.")
 
 

@@ -89,7 +89,7 @@ def summarize(plan: Plan) -> str:
         if plan.unreachable:
             return "No changes: what answered is as the topology says."
         return _NOTHING
-    if plan.is_empty and not plan.readers_to_refresh:
+    if plan.is_empty and not plan.readers_to_resync:
         return f"{_NOTHING} `apply` waits until servers have recorded what has just moved, and compares what was scaled up."
     counts = Counter(change.verb for change in plan.changes)
     parts = [f"{counts[verb]} to {verb}" for verb in _SIGNS]
@@ -99,8 +99,8 @@ def summarize(plan: Plan) -> str:
     if plan.rules:
         servers = {server for rule in plan.rules for server in rule.servers}
         text += f"; {_count_rules(plan)} to load on {format_count(len(servers), 'server')}"
-    if plan.resumed and plan.readers_to_refresh:
-        text += f"; {format_count(len(plan.readers_to_refresh), 'reader')} to refresh"
+    if plan.resumed and plan.readers_to_resync:
+        text += f"; {format_count(len(plan.readers_to_resync), 'reader')} to resync"
     if plan.leaving:
         text += f"; {format_count(len(plan.leaving), 'server')} to stop"
     return text + "."

@@ -15,10 +15,9 @@ from rich.text import Text
 from vstream.cli.views import console
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.formatting import format_count, summarize_names
-from vstream.health.live.refresh_readers import RefreshedStream, RefreshResult
-from vstream.health.live.refresh_watch import RefreshLook
-from vstream.health.live.rescue import MetaGroup, RefreshAfterRescue
-from vstream.health.refresh_policy import Verb
+from vstream.health.live.rescue import MetaGroup, ResyncAfterRescue
+from vstream.health.live.resync_readers import ResyncedStream, ResyncResult
+from vstream.health.live.resync_watch import ResyncLook
 from vstream.health.repair.contents import ContentRepairs, RepairedContents
 from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairResult
 from vstream.health.repair.sourcing import (
@@ -28,6 +27,7 @@ from vstream.health.repair.sourcing import (
     Standstill,
     format_sequences,
 )
+from vstream.health.resync_policy import Verb
 
 
 class RepairView:
@@ -80,7 +80,7 @@ def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
         else:
             yield _render_line("clear   ", "bold yellow", leftover.stream, f"{used}: left by an interrupted repair")
     for standstill in repairs.standstills:
-        yield _render_plan("resume  ", standstill, standstill.reader, f": {standstill.detail}")
+        yield _render_plan("resync  ", standstill, standstill.reader, f": {standstill.detail}")
         yield Text(f"        {standstill.obstacle or 'make its leader step down: the next leader retries at once'}")
     for refill in repairs.refills:
         yield from _render_refill(refill)
@@ -168,9 +168,9 @@ def render_repaired_sourcing(repaired: RepairedSourcing) -> Iterator[Text]:
     """What was done about how streams take from each other."""
     for leftover in repaired.cleared:
         yield _render_line("cleared  ", "bold green", leftover.stream, "")
-    for standstill in repaired.resumed:
+    for standstill in repaired.resynced:
         origins = summarize_names(list(standstill.origins))
-        yield _render_line("resumed  ", "bold green", standstill.reader, f": it sources {origins} again")
+        yield _render_line("resynced ", "bold green", standstill.reader, f": it sources {origins} again")
     for refill in repaired.refilled:
         number = refill.lost.last_taken - refill.lost.last
         yield _render_line(
@@ -242,16 +242,16 @@ def _describe_plan(group: MetaGroup) -> Iterator[Text]:
         missing = group.majority - len(group.alive)
         yield Text(f"  Better, if it can be done: start {missing} of them, with their disks.")
     yield from (Text(f"  → forget {server}") for server in group.to_remove)
-    yield Text("  → make every read stream source again")
+    yield Text("  → resync every read stream")
 
 
-def describe_refresh_after_rescue(refreshed: RefreshAfterRescue) -> Iterator[str]:
-    """What is left to do where not all read streams source again."""
-    if refreshed.dead_regions:
-        regions = " --also ".join(refreshed.dead_regions)
-        yield f"Dead: {', '.join(refreshed.dead_regions)}. Go on with `vstream region failover {regions}`."
-    if refreshed.problem:
-        yield f"Not all read streams were refreshed: {refreshed.problem}. `vstream repair sources` tries again."
+def describe_resync_after_rescue(resynced: ResyncAfterRescue) -> Iterator[str]:
+    """What is left to do where not all read streams were resynced."""
+    if resynced.dead_regions:
+        regions = " --also ".join(resynced.dead_regions)
+        yield f"Dead: {', '.join(resynced.dead_regions)}. Go on with `vstream region failover {regions}`."
+    if resynced.problem:
+        yield f"Not all read streams were resynced: {resynced.problem}. `vstream repair sources` tries again."
 
 
 def rescue_as_dict(topology: str, groups: Sequence[MetaGroup], *, is_done: bool) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def _group_as_dict(group: MetaGroup) -> dict[str, Any]:
     }
 
 
-def refresh_table(result: RefreshResult) -> Table:
+def resync_table(result: ResyncResult) -> Table:
     """One row for each read stream."""
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("stream", "place", "stepped down", "sources active", "caught up", ""):
@@ -289,21 +289,21 @@ def refresh_table(result: RefreshResult) -> Table:
     return table
 
 
-class RefreshPrinter:
+class ResyncPrinter:
     """What `repair sources --watch` does and waits for, each line once for as long as it stays the same."""
 
     def __init__(self, *, is_json: bool) -> None:
         self._is_json = is_json
         self._shown: tuple[str, ...] | None = None
 
-    def show(self, look: RefreshLook) -> None:
-        """Print what has changed since the last look; every refresh is new."""
+    def show(self, look: ResyncLook) -> None:
+        """Print what has changed since the last look; every resync is new."""
         lines = [f"{decision.verb.value} {decision.stream}: {decision.reason}" for decision in look.decisions]
         if look.problem is not None:
             lines.append(f"problem: {look.problem}")
         waits = tuple(f"{decision.verb.value} {decision.stream}" for decision in look.decisions)
         key = (*waits, look.problem or "")
-        if key == self._shown and not any(decision.verb is Verb.REFRESH for decision in look.decisions):
+        if key == self._shown and not any(decision.verb is Verb.RESYNC for decision in look.decisions):
             return
         if self._is_json:
             print_json("resync-watch", look_as_dict(look), layout=JsonLayout.LINE)
@@ -314,7 +314,7 @@ class RefreshPrinter:
         self._shown = key
 
 
-def look_as_dict(look: RefreshLook) -> dict[str, Any]:
+def look_as_dict(look: ResyncLook) -> dict[str, Any]:
     """One look as plain JSON data."""
     decisions = []
     for decision in look.decisions:
@@ -323,16 +323,16 @@ def look_as_dict(look: RefreshLook) -> dict[str, Any]:
     return {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "streams": decisions, "problem": look.problem}
 
 
-def refresh_as_dict(result: RefreshResult) -> dict[str, Any]:
-    """What a refresh of all read streams has done, as plain JSON data."""
+def resync_as_dict(result: ResyncResult) -> dict[str, Any]:
+    """What a resync of all read streams has done, as plain JSON data."""
     return {
         "complete": not result.behind,
         "waited_seconds": round(result.waited, 3),
-        "streams": [_refreshed_as_dict(stream) for stream in result.streams],
+        "streams": [_resynced_as_dict(stream) for stream in result.streams],
     }
 
 
-def _refreshed_as_dict(stream: RefreshedStream) -> dict[str, Any]:
+def _resynced_as_dict(stream: ResyncedStream) -> dict[str, Any]:
     return {
         "stream": stream.stream,
         "region": stream.region,

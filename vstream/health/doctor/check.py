@@ -19,7 +19,7 @@ from vstream.value_class import value_class
 if TYPE_CHECKING:
     from vstream.health.doctor.configs import ConfigFile
 
-REFRESH = "`vstream repair sources`"
+RESYNC = "`vstream repair sources`"
 APPLY = "`vstream plan`, then `vstream apply`"
 
 

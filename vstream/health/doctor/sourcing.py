@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import format_duration
-from vstream.health.doctor.check import APPLY, REFRESH, Drift, Patient, Symptom, check
+from vstream.health.doctor.check import APPLY, RESYNC, Drift, Patient, Symptom, check
 from vstream.health.snapshot import SourceSnapshot
 from vstream.health.status import AssessedPair, PairState
 
@@ -28,7 +28,7 @@ def dead_source(patient: Patient) -> Iterator[Symptom]:
     and for the permissions of the account.
     """
     for pair, source in _list_pairs(patient, PairState.SILENT):
-        yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=REFRESH)
+        yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=RESYNC)
 
 
 @check("VD202", "no-source", drift=Drift.UNRELATED)
@@ -63,7 +63,7 @@ def stuck_source(patient: Patient) -> Iterator[Symptom]:
     """
     for pair, source in _list_pairs(patient, PairState.BEHIND):
         if pair.is_stuck:
-            yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=REFRESH)
+            yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=RESYNC)
 
 
 @check("VD204", "skipped", drift=Drift.UNRELATED)

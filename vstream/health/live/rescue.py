@@ -19,7 +19,7 @@ from pathlib import Path
 
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
 from vstream.files import state_directory, write_private
-from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
+from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin, peer_id
 from vstream.jetstream.answers import api_error, convert_malformed_errors, decode_object, parse_list, require_text
@@ -36,7 +36,7 @@ SINCE = (2, 15, 0)
 _RESCUE, _LOOK = "$JS.API.META.RESCUE", "$SYS.REQ.SERVER.PING.JSZ"
 _LEADER_TIMEOUT = 60.0
 """Seconds until there is a leader. It takes less than one, where all servers that are left have agreed."""
-_REFRESH_TIMEOUT = 60.0
+_RESYNC_TIMEOUT = 60.0
 _QUORUM_SECONDS = 300
 _PAUSE_SECONDS = 0.25
 
@@ -121,8 +121,8 @@ class _MetaView:
 
 
 @value_class
-class RefreshAfterRescue:
-    """Why read streams do not source again once there is a leader; both fields are empty where they do."""
+class ResyncAfterRescue:
+    """Why read streams are not resynced once there is a leader; both fields are empty where they do."""
 
     dead_regions: tuple[str, ...] = ()
     """Regions that died as a whole, whose write streams nobody leads: readers wait until they are given up."""
@@ -297,18 +297,18 @@ async def rescue_groups(
     return groups
 
 
-async def refresh_after_rescue(topology: Topology, servers: Servers, groups: Sequence[MetaGroup]) -> RefreshAfterRescue:
-    """Make every read stream source again after *groups* were rescued, unless a region died as a whole."""
+async def resync_after_rescue(topology: Topology, servers: Servers, groups: Sequence[MetaGroup]) -> ResyncAfterRescue:
+    """Resync every read stream after *groups* were rescued, unless a region died as a whole."""
     dead = {server for group in groups for server in group.dead}
     dead_regions = [region.name for region in topology.regions if {server.name for server in region.servers} <= dead]
     if dead_regions:
-        return RefreshAfterRescue(dead_regions=tuple(dead_regions))
+        return ResyncAfterRescue(dead_regions=tuple(dead_regions))
     try:
         target = make_target(topology, servers)
-        result = await refresh_readers(topology, target, timeout=_REFRESH_TIMEOUT, mode=RefreshMode.ALL)
+        result = await resync_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=ResyncMode.ALL)
     except VstreamError as error:
-        return RefreshAfterRescue(problem=error.message)
-    return RefreshAfterRescue(problem="; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind))
+        return ResyncAfterRescue(problem=error.message)
+    return ResyncAfterRescue(problem="; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind))
 
 
 async def _rescue(

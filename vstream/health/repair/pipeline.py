@@ -11,7 +11,7 @@ from typing import Protocol
 from vstream.errors import NotReachableError, RefusedError
 from vstream.health.assess import assess
 from vstream.health.live.collect import collect_snapshot
-from vstream.health.live.refresh_readers import RefreshMode, RefreshResult, refresh_readers
+from vstream.health.live.resync_readers import ResyncMode, ResyncResult, resync_readers
 from vstream.health.repair.contents import ContentRepairs, Duplicates, RepairedContents, Replay, Reused
 from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.live.missing import Contents
@@ -37,15 +37,15 @@ from vstream.value_class import value_class
 
 _Connections = Mapping[str, ReconnectingConnection]
 _Opened = Mapping[str, ReconnectingConnection | NotReachableError]
-_RESUME_TIMEOUT = 60.0
-"""Seconds until what was resumed has everything, at least."""
+_RESYNC_TIMEOUT = 60.0
+"""Seconds until what was resynced has everything, at least."""
 
 
 class RepairKind(Enum):
     """What can be repaired, in the order of repair."""
 
     CLEAR = "clear"
-    RESUME = "resume"
+    RESYNC = "resync"
     REFILL = "refill"
     REPLAY = "replay"
     DELETE = "delete"
@@ -160,7 +160,7 @@ def choose_repairs(topology: Topology, kinds: Sequence[RepairKind]) -> frozenset
             raise RefusedError(
                 f"`{topology.name}` has `routing: {topology.routing.value}`, for which "
                 f"`--kind {refused[0]}` has not been tested yet",
-                hint="`--kind refill` and `--kind resume` work there",
+                hint="`--kind refill` and `--kind resync` work there",
             )
         selected -= _NOT_EVERYWHERE
     return selected
@@ -221,28 +221,28 @@ async def _plan_sourcing(request: RepairRequest, opened: _Opened, leftovers: tup
     """What to do about *leftovers*, streams that take nothing, and write streams without their end."""
     topology, kinds = request.topology, request.kinds
     removable = leftovers if RepairKind.CLEAR in kinds else ()
-    if not kinds & {RepairKind.RESUME, RepairKind.REFILL}:
+    if not kinds & {RepairKind.RESYNC, RepairKind.REFILL}:
         return SourcingRepairs(leftovers=removable)
     snapshot = await collect_snapshot(topology, request.target.endpoints, timeout=request.timeout, opened=opened)
     pairs = [pair for pair in assess(topology, snapshot).pairs if pair.virtual in request.streams]
     replicas = {name: stream.replicas for name, stream in snapshot.streams.items()}
-    is_resuming = RepairKind.RESUME in kinds
+    is_resyncing = RepairKind.RESYNC in kinds
     ends = find_lost_ends(pairs) if RepairKind.REFILL in kinds else ()
     connections = select_reached(opened) if ends else {}
     refills = [await refill.plan_refill(topology, end, snapshot.streams, connections) for end in ends]
     return SourcingRepairs(
         leftovers=removable,
-        standstills=find_standstills(pairs, replicas) if is_resuming else (),
+        standstills=find_standstills(pairs, replicas) if is_resyncing else (),
         refills=tuple(refills),
         unknown=tuple(pair for pair in pairs if pair.state is PairState.UNKNOWN),
-        silent=tuple(pair for pair in pairs if pair.state is PairState.SILENT and not is_resuming),
+        silent=tuple(pair for pair in pairs if pair.state is PairState.SILENT and not is_resyncing),
     )
 
 
 async def _repair_sourcing(
     request: RepairRequest, opened: _Opened, repairs: SourcingRepairs, observer: RepairObserver
 ) -> RepairedSourcing:
-    """Do what can be done about *repairs*. To resume connects anew, once there are leaders."""
+    """Do what can be done about *repairs*. A resync connects anew, once there are leaders."""
     cleared: list[Leftover] = []
     refilled: list[Refill] = []
     still_open: list[str] = []
@@ -253,16 +253,16 @@ async def _repair_sourcing(
             await replay.remove_leftover(join_connections(opened), leftover)
             cleared.append(leftover)
     stopped = tuple(planned for planned in repairs.standstills if planned.obstacle is None)
-    resumed: tuple[Standstill, ...] = ()
+    resynced: tuple[Standstill, ...] = ()
     if stopped:
-        result = await refresh_readers(
+        result = await resync_readers(
             request.topology,
             request.target,
-            timeout=max(request.timeout, _RESUME_TIMEOUT),
-            mode=RefreshMode.ALL,
+            timeout=max(request.timeout, _RESYNC_TIMEOUT),
+            mode=ResyncMode.ALL,
             only=frozenset(planned.reader for planned in stopped),
         )
-        resumed = find_resumed(stopped, result)
+        resynced = select_resynced(stopped, result)
         still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in result.behind]
     for planned in repairs.refills:
         if planned.obstacle is None:
@@ -270,12 +270,12 @@ async def _repair_sourcing(
             await refill.publish_lost_end(planned, connection, _make_tick(observer, planned.lost.origin))
             refilled.append(planned)
     return RepairedSourcing(
-        cleared=tuple(cleared), resumed=resumed, refilled=tuple(refilled), still_open=tuple(still_open)
+        cleared=tuple(cleared), resynced=resynced, refilled=tuple(refilled), still_open=tuple(still_open)
     )
 
 
-def find_resumed(stopped: Iterable[Standstill], result: RefreshResult) -> tuple[Standstill, ...]:
-    """Those of the *stopped* readers that have everything again after a refresh."""
+def select_resynced(stopped: Iterable[Standstill], result: ResyncResult) -> tuple[Standstill, ...]:
+    """Those of the *stopped* readers that have everything again after a resync."""
     behind = {stream.stream for stream in result.behind}
     return tuple(standstill for standstill in stopped if standstill.reader not in behind)
 

@@ -1,7 +1,7 @@
 """
 Repair plans, as values: what makes streams source from each other again.
 
-A read stream that stands still is resumed: a next leader asks its sources at once. A write stream that has lost its end
+A read stream that stands still is resynced: its next leader asks its sources at once. A write stream that has lost its end
 is refilled from its readers, which have the lost messages. Published again in order, under their old sequences, they
 are where they were: readers skip what they have, those that lacked them take them, and later messages are new to all.
 """
@@ -43,7 +43,7 @@ class Standstill:
     origins: tuple[str, ...]
     detail: str
     obstacle: str | None
-    """Why it cannot be resumed from here, and what to do instead; None if it can."""
+    """Why it cannot be resynced from here, and what to do instead; None if it can."""
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -192,7 +192,7 @@ class SourcingRepairs:
     unknown: tuple[AssessedPair, ...] = ()
     """Pairs with unknown state."""
     silent: tuple[AssessedPair, ...] = ()
-    """Pairs in which a reader takes nothing, where `resume` was not asked for."""
+    """Pairs in which a reader takes nothing, where `resync` was not asked for."""
 
 
 @value_class
@@ -200,8 +200,8 @@ class RepairedSourcing:
     """What was done about `SourcingRepairs`, and what was not."""
 
     cleared: tuple[Leftover, ...] = ()
-    resumed: tuple[Standstill, ...] = ()
-    """Those that source again."""
+    resynced: tuple[Standstill, ...] = ()
+    """Those that take from their sources again."""
     refilled: tuple[Refill, ...] = ()
     still_open: tuple[str, ...] = ()
     """What remains, in words."""
@@ -211,6 +211,6 @@ class RepairedSourcing:
         """The names of what was repaired."""
         return (
             *(leftover.stream for leftover in self.cleared),
-            *(standstill.reader for standstill in self.resumed),
+            *(standstill.reader for standstill in self.resynced),
             *(refill.lost.origin for refill in self.refilled),
         )

@@ -197,7 +197,7 @@ def note_duplicate_imports(outcomes: Sequence[Outcome], context: DiffContext) ->
     Note what publishers notice of another token for an account whose publishes are imported by hidden ones.
 
     A server adds the imports of the new token before it drops those of the old one (server/accounts.go,
-    updateAccountClaimsWithRefresh), and what is published in between takes both.
+    updateAccountClaimsWithResync), and what is published in between takes both.
     """
     yield from outcomes
     digests = [{*(rule.before or ())} ^ {*(rule.after or ())} for rule in context.rules if rule.source == USERS]

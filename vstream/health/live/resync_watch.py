@@ -1,7 +1,7 @@
 """
-Check the servers repeatedly, and refresh streams that stand still although nothing prevents them from sourcing.
+Check the servers repeatedly, and resync streams that stand still although nothing prevents them from sourcing.
 
-Which ones, and after how many seconds again (6, 12 … 640), says `vstream.health.refresh_policy`.
+Which ones, and after how many seconds again (6, 12 … 640), says `vstream.health.resync_policy`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from vstream.errors import NotPermittedError, VstreamError
 from vstream.health.live.collect import collect_snapshot
-from vstream.health.refresh_policy import META_GROUP, RefreshDecision, RefreshPolicy, Verb
+from vstream.health.resync_policy import META_GROUP, ResyncDecision, ResyncPolicy, Verb
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
@@ -24,50 +24,50 @@ _LOOK_TIMEOUT = 4.0
 
 
 @value_class
-class RefreshLook:
+class ResyncLook:
     """One look. *problem* is why the servers could not be asked, or why a leader did not step down."""
 
-    decisions: tuple[RefreshDecision, ...] = ()
+    decisions: tuple[ResyncDecision, ...] = ()
     problem: str | None = None
 
 
-class Refresher:
-    """Looks at the servers of *topology*, and refreshes what stands still. It remembers earlier looks."""
+class Resyncer:
+    """Looks at the servers of *topology*, and resyncs what stands still. It remembers earlier looks."""
 
     def __init__(self, topology: Topology, target: TargetServers) -> None:
         self._topology = topology
         self._target = target
-        self._policy = RefreshPolicy(topology, can_move_meta=target.system is not None and topology.hubs is None)
+        self._policy = ResyncPolicy(topology, can_move_meta=target.system is not None and topology.hubs is None)
 
-    async def look_and_refresh(self) -> RefreshLook:
+    async def look_and_resync(self) -> ResyncLook:
         """Look once, and have the leaders of what stands still step down. Raises NotPermittedError where it may not step leaders down."""
         try:
             snapshot = await collect_snapshot(self._topology, self._target.endpoints, timeout=_LOOK_TIMEOUT)
         except NotPermittedError:
             raise
         except VstreamError as error:
-            return RefreshLook(problem=error.message)
+            return ResyncLook(problem=error.message)
         decisions = self._policy.decide(snapshot)
         chosen = [decision for decision in decisions if decision.verb is not Verb.WAIT]
-        return RefreshLook(decisions=decisions, problem=await _refresh(self._target, chosen) if chosen else None)
+        return ResyncLook(decisions=decisions, problem=await _resync(self._target, chosen) if chosen else None)
 
 
-async def watch_and_refresh(
-    latest: Callable[[], Refresher], *, every: float, on_look: Callable[[RefreshLook], None]
+async def watch_and_resync(
+    latest: Callable[[], Resyncer], *, every: float, on_look: Callable[[ResyncLook], None]
 ) -> NoReturn:
     """
-    Look, and refresh what stands still, every *every* seconds until cancelled, each time with the *latest* refresher.
+    Look, and resync what stands still, every *every* seconds until cancelled, each time with the *latest* resyncer.
 
     Continues whatever servers answer. Raises NotPermittedError where it may not step leaders down: waiting does not
     change that.
     """
     while True:
         began = time.monotonic()
-        on_look(await latest().look_and_refresh())
+        on_look(await latest().look_and_resync())
         await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
 
 
-async def _refresh(target: TargetServers, chosen: Sequence[RefreshDecision]) -> str | None:
+async def _resync(target: TargetServers, chosen: Sequence[ResyncDecision]) -> str | None:
     """Make the leaders of *chosen* step down. Returns why one did not, if so: the next look tells what came of it."""
     try:
         async with target.connect(chosen[0].place) as connection:

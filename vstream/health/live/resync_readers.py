@@ -33,7 +33,7 @@ _MIN_APART_SECONDS = 0.2
 """Minimum seconds between two separate signs of life, seen over a network."""
 
 
-class RefreshMode(Enum):
+class ResyncMode(Enum):
     """Whose leaders step down: those of all streams, or of what does not deliver, so that nothing is done twice; or nobody's."""
 
     ALL = "all"
@@ -42,7 +42,7 @@ class RefreshMode(Enum):
 
 
 @value_class
-class RefreshedStream:
+class ResyncedStream:
     """
     One stream with sources, in seconds after the step-downs; None for what has not happened before the deadline.
 
@@ -58,31 +58,31 @@ class RefreshedStream:
 
 
 @value_class
-class RefreshResult:
+class ResyncResult:
     """The result. *waited* is the time until gateways, a meta leader and the write streams' leaders were ready, in seconds."""
 
     waited: float
-    streams: tuple[RefreshedStream, ...]
+    streams: tuple[ResyncedStream, ...]
 
     @property
-    def behind(self) -> tuple[RefreshedStream, ...]:
+    def behind(self) -> tuple[ResyncedStream, ...]:
         """The streams that have not caught up with their sources."""
         return tuple(stream for stream in self.streams if stream.caught_up is None)
 
     @property
-    def silent(self) -> tuple[RefreshedStream, ...]:
+    def silent(self) -> tuple[ResyncedStream, ...]:
         """The streams that have heard nothing from a source yet."""
         return tuple(stream for stream in self.streams if stream.active is None)
 
 
-async def refresh_readers(
+async def resync_readers(
     topology: Topology,
     target: TargetServers,
     *,
     timeout: float,
-    mode: RefreshMode,
+    mode: ResyncMode,
     only: Collection[str] | None = None,
-) -> RefreshResult:
+) -> ResyncResult:
     """
     Wait for gateways and leaders, step streams down that others feed, and measure until all of them deliver.
 
@@ -93,7 +93,7 @@ async def refresh_readers(
     while (missing := await _find_missing_link(target) or await _find_missing_meta_leader(target)) is not None:
         if time.monotonic() - began > timeout:
             raise LabError(
-                f"not refreshed: after {timeout:g} s {missing}", hint="`vstream chaos heal` undoes the faults of a lab"
+                f"not resynced: after {timeout:g} s {missing}", hint="`vstream chaos heal` undoes the faults of a lab"
             )
         await asyncio.sleep(_POLL_SECONDS)
     async with target.connect() as connection:
@@ -102,12 +102,12 @@ async def refresh_readers(
         deadline = began + timeout
         await asyncio.gather(*(_wait_for_leader(connection, fed.stream, deadline) for fed in fed_by_clients))
         ready = time.monotonic()
-        streams: list[RefreshedStream] = []
+        streams: list[ResyncedStream] = []
         # What read streams mirror comes first: another leader of it would stop them once more.
         for roles_of_turn in ((Role.ORDER,), (Role.READ,)):
             turn = [fed for fed in _streams_with_role(topology, *roles_of_turn) if only is None or fed.stream in only]
-            streams += await asyncio.gather(*(_refresh_stream(connection, fed, ready + timeout, mode) for fed in turn))
-    return RefreshResult(waited=ready - began, streams=tuple(streams))
+            streams += await asyncio.gather(*(_resync_stream(connection, fed, ready + timeout, mode) for fed in turn))
+    return ResyncResult(waited=ready - began, streams=tuple(streams))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +157,18 @@ async def _wait_for_leader(connection: Connection, stream: str, deadline: float)
     while await leaders.find_stream_leader(connection, stream) is None:
         if time.monotonic() > deadline:
             raise LabError(
-                f"not refreshed: write stream `{stream}` has no leader",
+                f"not resynced: write stream `{stream}` has no leader",
                 hint="are its servers running? `vstream chaos status` shows open faults",
             )
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, mode: RefreshMode) -> RefreshedStream:
+async def _resync_stream(connection: Connection, fed: _Fed, deadline: float, mode: ResyncMode) -> ResyncedStream:
     """Make the leader of a stream step down where *mode* says so, and measure until it has everything, or the *deadline*."""
-    if mode is not RefreshMode.ALL:
-        soon = deadline if mode is RefreshMode.MEASURE else min(deadline, time.monotonic() + 2 * ALIVE_SECONDS)
+    if mode is not ResyncMode.ALL:
+        soon = deadline if mode is ResyncMode.MEASURE else min(deadline, time.monotonic() + 2 * ALIVE_SECONDS)
         measured = await _measure_stream(connection, fed, soon, None, None)
-        if mode is RefreshMode.MEASURE or measured.caught_up is not None:
+        if mode is ResyncMode.MEASURE or measured.caught_up is not None:
             return measured
     former, note = await _make_step_down(connection, fed.stream, deadline)
     return await _measure_stream(connection, fed, deadline, former, note)
@@ -176,7 +176,7 @@ async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, mo
 
 async def _measure_stream(
     connection: Connection, fed: _Fed, deadline: float, former: StreamLeadership | None, note: str | None
-) -> RefreshedStream:
+) -> ResyncedStream:
     """When a stream hears its sources and has everything; under another leader than the *former* one, if that stepped down."""
     began, heard = time.monotonic(), _Heard()
     active: float | None = None
@@ -202,7 +202,7 @@ async def _measure_stream(
             caught_up, problem = elapsed, note
             break
         await asyncio.sleep(_POLL_SECONDS)
-    return RefreshedStream(
+    return ResyncedStream(
         stream=fed.stream,
         region=fed.place,
         is_stepped_down=former is not None,

@@ -1,5 +1,5 @@
 """
-Which read streams to refresh, to make them source again at once: those that stand still without a reason.
+Which read streams to resync, to make them source again at once: those that stand still without a reason.
 
 Pure: from one look at the servers after the other. Making a leader step down costs its consumers a moment. It helps only
 if the next leader can be answered, so there is a reason to wait for each case in which it cannot.
@@ -21,7 +21,7 @@ from vstream.value_class import value_class
 
 META_GROUP = "JetStream meta group"
 AGAIN_AFTER_SECONDS = 6.0
-"""Seconds until a stream that still stands still is refreshed again: longer than one that works is silent. Doubles each time."""
+"""Seconds until a stream that still stands still is resynced again: longer than one that works is silent. Doubles each time."""
 _LED_AGAIN_AFTER_SECONDS = 20.0
 _MAX_PAUSE_SECONDS = 640.0
 
@@ -29,14 +29,14 @@ _MAX_PAUSE_SECONDS = 640.0
 class Verb(Enum):
     """What to do with a stream that stands still."""
 
-    REFRESH = "refresh"
+    RESYNC = "resync"
     LEAD = "lead"
-    """Its leader hands over to `RefreshDecision.leader`: it is not where the topology wants it."""
+    """Its leader hands over to `ResyncDecision.leader`: it is not where the topology wants it."""
     WAIT = "wait"
 
 
 @value_class
-class RefreshDecision:
+class ResyncDecision:
     """One stream that stands still: what to do with it, and why it stands still, or why to wait."""
 
     stream: str
@@ -54,12 +54,12 @@ class _EarlierLooks:
     """By origin, the reader's position at the last look."""
     stalled: frozenset[str] = frozenset()
     """Origins that nothing came from at the last look."""
-    refreshed_at: float | None = None
+    resynced_at: float | None = None
     times: int = 0
 
 
-class RefreshPolicy:
-    """Decides check by check. It remembers earlier checks, and what it has refreshed."""
+class ResyncPolicy:
+    """Decides check by check. It remembers earlier checks, and what it has resynced."""
 
     def __init__(self, topology: Topology, *, can_move_meta: bool = False) -> None:
         self._topology = topology
@@ -70,14 +70,14 @@ class RefreshPolicy:
         self._role = {stream.name: stream.role for stream in self._physical}
         self._past: dict[str, _EarlierLooks] = {}
 
-    def decide(self, snapshot: Snapshot) -> tuple[RefreshDecision, ...]:
-        """Every stream that stands still since the last look. Those to refresh count as refreshed at this moment."""
+    def decide(self, snapshot: Snapshot) -> tuple[ResyncDecision, ...]:
+        """Every stream that stands still since the last look. Those to resync count as resynced at this moment."""
         by_reader: dict[str, list[AssessedPair]] = {}
         for pair in assess_pairs(self._topology, self._physical, snapshot):
             by_reader.setdefault(pair.reader, []).append(pair)
-        # An order that is refreshed stops its mirrors once more: these are next, when it has what it needs.
+        # An order that is resynced stops its mirrors once more: these are next, when it has what it needs.
         readers = sorted(by_reader, key=lambda name: self._role[name] is not Role.ORDER)
-        decisions: list[RefreshDecision] = []
+        decisions: list[ResyncDecision] = []
         for reader in readers:
             busy = {decision.stream for decision in decisions}
             decision = self._decide(snapshot, by_reader[reader], busy)
@@ -85,7 +85,7 @@ class RefreshPolicy:
                 decisions.append(decision)
         return (*decisions, *self._lead(snapshot, {decision.stream for decision in decisions}))
 
-    def _lead(self, snapshot: Snapshot, busy: set[str]) -> Iterator[RefreshDecision]:
+    def _lead(self, snapshot: Snapshot, busy: set[str]) -> Iterator[ResyncDecision]:
         """Where the member that the topology wants as a leader could lead, and does not."""
         stretch = self._topology.stretch
         if stretch is None or stretch.leader is None:
@@ -106,32 +106,32 @@ class RefreshPolicy:
             if leader not in {None, preferred} and name not in busy and not is_soon:
                 self._led[name] = snapshot.at
                 reason = f"`{leader}` leads it, and `{preferred}` can"
-                yield RefreshDecision(
+                yield ResyncDecision(
                     stream=name, place=stretch.cluster, verb=Verb.LEAD, reason=reason, leader=preferred
                 )
 
-    def _decide(self, snapshot: Snapshot, pairs: list[AssessedPair], busy: set[str]) -> RefreshDecision | None:
+    def _decide(self, snapshot: Snapshot, pairs: list[AssessedPair], busy: set[str]) -> ResyncDecision | None:
         reader, place = pairs[0].reader, pairs[0].reader_place
         past = self._past.setdefault(reader, _EarlierLooks())
         stalled = frozenset(pair.origin for pair in pairs if _stands_still(pair, past.cursors.get(pair.origin)))
         confirmed = [pair for pair in pairs if pair.origin in stalled & past.stalled]
         past.cursors, past.stalled = {pair.origin: pair.cursor for pair in pairs}, stalled
         if not stalled and all(pair.state is PairState.OK for pair in pairs):
-            past.refreshed_at, past.times = None, 0
+            past.resynced_at, past.times = None, 0
         if not confirmed:
             seen = {name for name, stream in snapshot.streams.items() if stream.leader is not None}
             away = next((f"`{pair.origin}` has no leader" for pair in pairs if pair.origin not in seen), None)
-            return RefreshDecision(stream=reader, place=place, verb=Verb.WAIT, reason=away) if away else None
+            return ResyncDecision(stream=reader, place=place, verb=Verb.WAIT, reason=away) if away else None
         hindrance = next(self._list_hindrances(snapshot, pairs, confirmed, busy), _explain_too_soon(past, snapshot.at))
         if hindrance is not None:
-            return RefreshDecision(stream=reader, place=place, verb=Verb.WAIT, reason=hindrance)
-        past.refreshed_at, past.times = snapshot.at, past.times + 1
-        return RefreshDecision(stream=reader, place=place, verb=Verb.REFRESH, reason=confirmed[0].detail)
+            return ResyncDecision(stream=reader, place=place, verb=Verb.WAIT, reason=hindrance)
+        past.resynced_at, past.times = snapshot.at, past.times + 1
+        return ResyncDecision(stream=reader, place=place, verb=Verb.RESYNC, reason=confirmed[0].detail)
 
     def _list_hindrances(
         self, snapshot: Snapshot, pairs: Sequence[AssessedPair], stalled: Iterable[AssessedPair], busy: set[str]
     ) -> Iterator[str]:
-        """Why not to refresh the reader of *pairs* now."""
+        """Why not to resync the reader of *pairs* now."""
         reader = snapshot.streams.get(pairs[0].reader)
         for pair in pairs:
             if pair.state is PairState.ROLLED_BACK:
@@ -174,9 +174,9 @@ def _stands_still(pair: AssessedPair, before: int | None) -> bool:
 
 
 def _explain_too_soon(past: _EarlierLooks, now: float) -> str | None:
-    if past.refreshed_at is None:
+    if past.resynced_at is None:
         return None
     patience = min(_MAX_PAUSE_SECONDS, AGAIN_AFTER_SECONDS * 2 ** (past.times - 1))
-    if now - past.refreshed_at >= patience:
+    if now - past.resynced_at >= patience:
         return None
-    return f"it was refreshed {now - past.refreshed_at:.0f} s ago: again after {patience:.0f} s"
+    return f"it was resynced {now - past.resynced_at:.0f} s ago: again after {patience:.0f} s"

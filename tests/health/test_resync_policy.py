@@ -1,4 +1,4 @@
-"""When a stream that stands still is refreshed, and when that could do harm, so that it is not."""
+"""When a stream that stands still is resynced, and when that could do harm, so that it is not."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from tests.health.doctor.test_examine import TOPOLOGY, healthy
 from tests.support.command import check_output
 from tests.support.paths import ROOT
-from vstream.cli.views.repair import RefreshPrinter
-from vstream.health.live.refresh_watch import RefreshLook
-from vstream.health.refresh_policy import META_GROUP, RefreshPolicy, Verb
+from vstream.cli.views.repair import ResyncPrinter
+from vstream.health.live.resync_watch import ResyncLook
+from vstream.health.resync_policy import META_GROUP, ResyncPolicy, Verb
 from vstream.health.snapshot import Lag, ServerSnapshot, Snapshot
 from vstream.lint.check_topology import check_topology
 from vstream.topology.replication import list_physical_streams
@@ -42,7 +42,7 @@ def _silent(snapshot: Snapshot, seconds: float | None = 12.0) -> Snapshot:
 
 
 def _decisions(*looks: Snapshot) -> list[list[tuple[str, str]]]:
-    policy = RefreshPolicy(TOPOLOGY)
+    policy = ResyncPolicy(TOPOLOGY)
     return [[(decision.verb.value, decision.stream) for decision in policy.decide(look)] for look in looks]
 
 
@@ -55,29 +55,29 @@ def test_a_stream_that_hears_an_origin_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("seconds", [12.0, None])
-def test_a_stream_that_does_not_is_refreshed_at_the_second_look(seconds: float | None) -> None:
+def test_a_stream_that_does_not_is_resynced_at_the_second_look(seconds: float | None) -> None:
     stuck = _silent(_well(), seconds)
-    assert _decisions(stuck, _later(stuck, 1)) == [[], [("refresh", READER)]]
+    assert _decisions(stuck, _later(stuck, 1)) == [[], [("resync", READER)]]
 
 
-def test_a_stream_is_refreshed_again_later_and_later() -> None:
+def test_a_stream_is_resynced_again_later_and_later() -> None:
     stuck = _silent(_well())
     seconds = (0, 1, 2, 6, 8, 18, 21, 43, 46)
     decisions = _decisions(*(_later(stuck, at) for at in seconds))
-    refreshed = [at for at, look in zip(seconds, decisions, strict=True) if ("refresh", READER) in look]
-    assert refreshed == [1, 8, 21, 46]
+    resynced = [at for at, look in zip(seconds, decisions, strict=True) if ("resync", READER) in look]
+    assert resynced == [1, 8, 21, 46]
 
 
-def test_what_was_well_in_between_is_refreshed_at_once() -> None:
+def test_what_was_well_in_between_is_resynced_at_once() -> None:
     stuck, well = _silent(_well()), _well()
     decisions = _decisions(stuck, _later(stuck, 1), _later(well, 2), _later(stuck, 8), _later(stuck, 9))
-    assert decisions[-1] == [("refresh", READER)]
+    assert decisions[-1] == [("resync", READER)]
 
 
 def test_a_message_that_waits_while_the_reader_stands_still() -> None:
     lag = Lag(last=200, first=1, cursor=100, oldest_at=_well().at - 30, oldest_seq=101)
     stuck = replace(_well(), lags={(ORIGIN, READER): lag})
-    assert _decisions(stuck, _later(stuck, 1), _later(stuck, 2))[-1] == [("refresh", READER)]
+    assert _decisions(stuck, _later(stuck, 1), _later(stuck, 2))[-1] == [("resync", READER)]
     # One that catches up is slow, and moves.
     moves = [replace(_later(stuck, at), lags={(ORIGIN, READER): replace(lag, cursor=100 + at)}) for at in range(4)]
     assert _decisions(*moves) == [[], [], [], []]
@@ -131,11 +131,11 @@ def _no_meta_leader(server: ServerSnapshot) -> ServerSnapshot:
         (_with_servers(_no_meta_leader), "`west-1` knows no JetStream meta leader"),
     ],
 )
-def test_a_refresh_waits_while_the_next_leader_would_not_be_answered(
+def test_a_resync_waits_while_the_next_leader_would_not_be_answered(
     hinder: Callable[[Snapshot], Snapshot], reason: str
 ) -> None:
     stuck = hinder(_silent(_well()))
-    policy = RefreshPolicy(TOPOLOGY)
+    policy = ResyncPolicy(TOPOLOGY)
     policy.decide(stuck)
     decisions = {decision.stream: decision for decision in policy.decide(_later(stuck, 1))}
     assert (decisions[READER].verb, decisions[READER].reason) == (Verb.WAIT, reason)
@@ -143,7 +143,7 @@ def test_a_refresh_waits_while_the_next_leader_would_not_be_answered(
 
 def test_an_origin_that_was_rolled_back_is_repaired_first() -> None:
     stuck = _rolled_back(_silent(_well()))
-    policy = RefreshPolicy(TOPOLOGY)
+    policy = ResyncPolicy(TOPOLOGY)
     policy.decide(stuck)
     (decision,) = policy.decide(_later(stuck, 1))
     assert decision.verb is Verb.WAIT
@@ -154,21 +154,21 @@ def test_nothing_is_done_for_a_region_that_is_gone_but_to_say_what_is_waited_for
     gone = _without_origin(_silent(_well()))
     waiting = [("wait", f"foo-read-{region}") for region in ("west", "central", "east")]
     assert _decisions(gone, _later(gone, 1), _later(gone, 30)) == [waiting] * 3
-    assert {decision.reason for decision in RefreshPolicy(TOPOLOGY).decide(gone)} == {"`foo-write-west` has no leader"}
+    assert {decision.reason for decision in ResyncPolicy(TOPOLOGY).decide(gone)} == {"`foo-write-west` has no leader"}
 
 
 def test_each_look_that_says_something_else_is_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     gone = _without_origin(_silent(_well()))
-    printer = RefreshPrinter(is_json=True)
+    printer = ResyncPrinter(is_json=True)
     for problem in ("no answer", "no answer", None):
-        printer.show(RefreshLook(decisions=RefreshPolicy(TOPOLOGY).decide(gone), problem=problem))
+        printer.show(ResyncLook(decisions=ResyncPolicy(TOPOLOGY).decide(gone), problem=problem))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for line in lines:
         check_output(line)
     assert [(line["problem"], len(line["streams"])) for line in lines] == [("no answer", 3), (None, 3)]
 
 
-def test_an_order_is_refreshed_before_its_mirrors() -> None:
+def test_an_order_is_resynced_before_its_mirrors() -> None:
     topology = check_topology((ROOT / "scenarios/topologies/stretch.yaml").read_bytes(), "stretch.yaml").require()
     snapshot = healthy(topology=topology)
     streams = {}
@@ -176,12 +176,12 @@ def test_an_order_is_refreshed_before_its_mirrors() -> None:
         sources = tuple(replace(source, heard=30.0) for source in stream.sources)
         streams[name] = replace(stream, replicas=3, current=3, sources=sources)
     stuck = replace(snapshot, streams=streams)
-    policy = RefreshPolicy(topology)
+    policy = ResyncPolicy(topology)
     policy.decide(stuck)
     verbs = {decision.stream: decision.verb for decision in policy.decide(_later(stuck, 1))}
-    assert verbs["ledger-order-stretch"] is Verb.REFRESH
+    assert verbs["ledger-order-stretch"] is Verb.RESYNC
     assert verbs["ledger-read-west"] is Verb.WAIT
-    assert verbs["stock-read-west"] is Verb.REFRESH
+    assert verbs["stock-read-west"] is Verb.RESYNC
 
 
 def test_leaders_of_the_stretch_cluster_are_asked_to_be_where_the_topology_wants_them() -> None:
@@ -198,15 +198,15 @@ def test_leaders_of_the_stretch_cluster_are_asked_to_be_where_the_topology_wants
     streams = {name: replace(stream, replicas=3, current=3) for name, stream in snapshot.streams.items()}
     streams |= {name: replace(streams[name], leader=topology.stretch.members["west"].name) for name in names}
     looks = [replace(snapshot, streams=streams, at=snapshot.at + seconds) for seconds in (0, 5, 25)]
-    policy = RefreshPolicy(topology, can_move_meta=True)
+    policy = ResyncPolicy(topology, can_move_meta=True)
     asked = [{(decision.stream, decision.leader) for decision in policy.decide(look)} for look in looks]
     assert names
     expected = {(name, preferred) for name in (*names, META_GROUP)}
     assert asked == [expected, set(), expected]
     lagging = replace(snapshot, streams={name: replace(stream, current=2) for name, stream in streams.items()})
-    assert [decision.stream for decision in RefreshPolicy(topology).decide(lagging)] == []
+    assert [decision.stream for decision in ResyncPolicy(topology).decide(lagging)] == []
     away = _with_servers(lambda server: replace(server, has_jetstream=server.name != preferred))(looks[0])
-    assert RefreshPolicy(topology, can_move_meta=True).decide(away) == ()
+    assert ResyncPolicy(topology, can_move_meta=True).decide(away) == ()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from vstream.health.live import refresh_readers
-from vstream.health.live.refresh_readers import is_still
+from vstream.health.live import resync_readers
+from vstream.health.live.resync_readers import is_still
 from vstream.servers.leaders import StreamLeadership
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ async def test_what_delivers_is_left_alone(speaks_after: int, steps: int, monkey
         asked.append("step down")
         return None, "one replica"
 
-    monkeypatch.setattr(refresh_readers, "JetStreamAdmin", Admin)
-    monkeypatch.setattr(refresh_readers, "_make_step_down", step_down)
-    monkeypatch.setattr(refresh_readers, "_MIN_APART_SECONDS", 0.0)
-    monkeypatch.setattr(refresh_readers, "ALIVE_SECONDS", 0.5)
-    fed = refresh_readers._Fed("foo-read-west", "west", 1)
-    result = await refresh_readers._refresh_stream(
-        cast("Connection", None), fed, time.monotonic() + 2, refresh_readers.RefreshMode.SILENT
+    monkeypatch.setattr(resync_readers, "JetStreamAdmin", Admin)
+    monkeypatch.setattr(resync_readers, "_make_step_down", step_down)
+    monkeypatch.setattr(resync_readers, "_MIN_APART_SECONDS", 0.0)
+    monkeypatch.setattr(resync_readers, "ALIVE_SECONDS", 0.5)
+    fed = resync_readers._Fed("foo-read-west", "west", 1)
+    result = await resync_readers._resync_stream(
+        cast("Connection", None), fed, time.monotonic() + 2, resync_readers.ResyncMode.SILENT
     )
     assert (result.caught_up is not None, asked.count("step down")) == (True, steps)
 
@@ -82,11 +82,11 @@ async def test_a_mirror_that_is_just_heard_and_lags_nothing_is_believed_when_it_
             return {"state": {"last_seq": held}, "mirror": mirror}
 
     seen: list[int] = []
-    monkeypatch.setattr(refresh_readers, "JetStreamAdmin", Admin)
-    monkeypatch.setattr(refresh_readers, "_MIN_APART_SECONDS", 0.0)
-    fed = refresh_readers._Fed("stock-read-west", "west", 1)
-    result = await refresh_readers._refresh_stream(
-        cast("Connection", None), fed, time.monotonic() + 30, refresh_readers.RefreshMode.MEASURE
+    monkeypatch.setattr(resync_readers, "JetStreamAdmin", Admin)
+    monkeypatch.setattr(resync_readers, "_MIN_APART_SECONDS", 0.0)
+    fed = resync_readers._Fed("stock-read-west", "west", 1)
+    result = await resync_readers._resync_stream(
+        cast("Connection", None), fed, time.monotonic() + 30, resync_readers.ResyncMode.MEASURE
     )
     assert result.caught_up is not None
     assert seen[-1] == 5848
