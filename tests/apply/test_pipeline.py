@@ -52,7 +52,9 @@ def test_what_is_left_says_how_a_run_ended(left: Plan | None, end: ApplyEnd) -> 
 
 
 def test_a_gate_that_did_not_hold_leaves_something_to_do() -> None:
-    timeout = GateTimeout(gate=Gate(kind=GateKind.FED, stream="foo-read-east"), missing="it lacks 1 message")
+    timeout = GateTimeout(
+        gate=Gate(kind=GateKind.HAS_ALL_OF_SOURCES, stream="foo-read-east"), missing="it lacks 1 message"
+    )
     applied = AppliedPlan(
         planned=as_server_plan(EMPTY, TOPOLOGY), result=ApplyResult(done=(), gate_timeouts=(timeout,)), left=None
     )

@@ -53,8 +53,8 @@ async def test_what_is_loaded_as_it_should_be_needs_nothing() -> None:
 async def test_what_only_adds_is_loaded_before_the_streams_that_need_it() -> None:
     plan = await plan_change(accounts(FOO, TWO), accounts(HOMED, THREE))
     assert plan.blocked == ()
-    assert loading_stage_of(plan) is Stage.ACCOUNTS
-    assert next(iter(list_stages(plan))).title == "accounts"
+    assert loading_stage_of(plan) is Stage.LOAD_ACCOUNTS
+    assert next(iter(list_stages(plan))).title == "load accounts"
     assert {"account W_south", "import APP rates.>", "import R_east _vs.from.R_west.CONSUMER.CREATE.>", "users"} <= {
         rule.source for rule in plan.rules
     }
@@ -75,9 +75,13 @@ async def test_nothing_is_made_before_somebody_has_loaded_what_it_needs() -> Non
 
 async def test_what_goes_is_loaded_before_its_streams_are_deleted() -> None:
     plan = await plan_change(accounts(HOMED, TWO), accounts(FOO, TWO))
-    assert loading_stage_of(plan) is Stage.MAPPINGS
+    assert loading_stage_of(plan) is Stage.LOAD_MAPPINGS
     assert plan.blocked == ()
-    assert [stage.title for stage in list_stages(plan)] == ["mappings", "delete read streams", "delete write streams"]
+    assert [stage.title for stage in list_stages(plan)] == [
+        "load mappings",
+        "delete read streams",
+        "delete write streams",
+    ]
 
 
 async def test_a_stream_below_a_root_changes_nothing_that_servers_load() -> None:

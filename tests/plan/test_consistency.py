@@ -121,7 +121,7 @@ async def test_what_is_needed_comes_first_and_goes_last() -> None:
     assert [getattr(change, "role", None) for change in created.changes] == [Role.WRITE] * 3 + [Role.ORDER] + [
         Role.READ
     ] * 3
-    assert all(stage_of(change) < Stage.MAPPINGS for change in created.changes)
+    assert all(stage_of(change) < Stage.LOAD_MAPPINGS for change in created.changes)
     deleted = plan(render_streams({}, **WIDE), (await world(desired)).observe())
     assert [getattr(change, "role", None) for change in deleted.changes] == [Role.READ] * 3 + [Role.ORDER] + [
         Role.WRITE
@@ -132,8 +132,8 @@ async def test_the_order_loses_a_region_only_when_nobody_publishes_there_any_mor
     narrow = streams("ordered", regions=["west", "east"])
     made = plan(narrow, (await world(streams("ordered"))).observe())
     stages = {change.config.name: stage_of(change) for change in made.changes}
-    assert stages["foo-order-stretch"] is Stage.DROPPED_SOURCES
-    assert stages["foo-write-central"] > stages["foo-order-stretch"] > Stage.MAPPINGS
+    assert stages["foo-order-stretch"] is Stage.REMOVE_SOURCES
+    assert stages["foo-write-central"] > stages["foo-order-stretch"] > Stage.LOAD_MAPPINGS
 
 
 async def test_nothing_changes_where_servers_say_what_was_rendered() -> None:
@@ -147,7 +147,7 @@ async def test_an_origin_moves_with_its_home() -> None:
     assert isinstance(moved, Update)
     assert {change.field for change in moved.fields} == {"placement", "metadata.vstream.region"}
     assert risk_of(moved) is Risk.DISRUPTIVE
-    assert Gate(kind=GateKind.RECORDED, stream="foo") in made.gates
+    assert Gate(kind=GateKind.MOVE_IS_RECORDED, stream="foo") in made.gates
     assert {change.config.name for change in made.changes if isinstance(change, Create)} == {"foo-read-east"}
     assert made.blocked == ()
 
@@ -205,12 +205,12 @@ async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
     observed = (await world(streams("ordered"))).observe()
     made = plan(streams("virtual"), observed)
     assert made.blocked == ()
-    steps = {Stage.STOPPED_COPIES: 3, Stage.SOURCED_COPIES: 3, Stage.DELETED_ORDER_STREAMS: 1}
+    steps = {Stage.STOP_SOURCING: 3, Stage.CONTINUE_SOURCING: 3, Stage.DELETE_ORDERING_STREAMS: 1}
     assert Counter(map(stage_of, made.changes)) == steps
     assert {(gate.kind, gate.counterparts) for gate in made.gates if gate.stream == "foo-read-west"} == {
-        (GateKind.COPIED, ("foo-order-stretch",)),
-        (GateKind.AT_REST, ()),
-        (GateKind.FED, ("foo-write-west", "foo-write-central", "foo-write-east")),
+        (GateKind.COPY_IS_COMPLETE, ("foo-order-stretch",)),
+        (GateKind.SOURCED_MESSAGES_ARE_STORED, ()),
+        (GateKind.HAS_ALL_OF_SOURCES, ("foo-write-west", "foo-write-central", "foo-write-east")),
     }
     desired = streams("virtual")
     old = make_plan("acme", desired, observed, server_version=(2, 11))
@@ -235,15 +235,15 @@ async def test_an_origin_is_taken_over_as_a_plain_stream_is_and_goes_afterwards(
     made = plan(streams("virtual", takes_over="foo"), observed)
     assert made.blocked == ()
     assert not [change for change in made.changes if isinstance(change, Delete)]
-    stopped = {change.config.name for change in made.changes if stage_of(change) is Stage.STOPPED_COPIES}
+    stopped = {change.config.name for change in made.changes if stage_of(change) is Stage.STOP_SOURCING}
     assert stopped == {"foo-read-central", "foo-read-east"} | ({"foo-read-west"} if before == "stretch" else set())
     # Once it is sourced, and nobody publishes into it: that is waited for.
     sourced = (await world(streams("virtual", takes_over="foo"))).observe()
     left = replace(sourced, streams={**sourced.streams, "foo": observed.streams["foo"]})
     ended = plan(streams("virtual"), left)
     assert [change.config.name for change in ended.changes if isinstance(change, Delete)] == ["foo"]
-    assert [change.config.name for change in ended.changes if stage_of(change) is Stage.CLOSED_WRITE_STREAMS] == ["foo"]
-    assert [gate.kind for gate in ended.gates if gate.stream == "foo"] == [GateKind.DRAINED]
+    assert [change.config.name for change in ended.changes if stage_of(change) is Stage.CLOSE_WRITE_STREAMS] == ["foo"]
+    assert [gate.kind for gate in ended.gates if gate.stream == "foo"] == [GateKind.READERS_HAVE_ALL]
     # That of somebody else is not.
     foreign = replace(
         observed.streams["foo"], config=StreamConfig(name="foo", fields={"metadata": {TOPOLOGY_KEY: "b"}})
@@ -311,16 +311,16 @@ async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> No
         if isinstance(change, Create | Update) and change.config.name == "foo"
     ]
     assert [(stage_of(step), step.config.fields.get("subjects")) for step in steps] == [
-        (Stage.ORDER_STREAMS, None),
-        (Stage.NAMED_STREAMS, ["foo.>"]),
+        (Stage.CHANGE_ORDERING_STREAMS, None),
+        (Stage.ADD_CLIENT_SUBJECTS, ["foo.>"]),
     ]
-    assert Stage.NAMED_STREAMS > Stage.MAPPINGS
+    assert Stage.ADD_CLIENT_SUBJECTS > Stage.LOAD_MAPPINGS
     # Whoever was stopped in between goes on.
     servers = await world(desired)
     await servers.update(steps[0].config)
     (rest,) = plan(desired, servers.observe()).changes
     assert isinstance(rest, Update)
-    assert (rest.config.fields["subjects"], stage_of(rest)) == (["foo.>"], Stage.NAMED_STREAMS)
+    assert (rest.config.fields["subjects"], stage_of(rest)) == (["foo.>"], Stage.ADD_CLIENT_SUBJECTS)
     await servers.update(rest.config)
     assert plan(desired, servers.observe()).is_empty
 
@@ -337,7 +337,7 @@ async def test_what_mirrored_an_order_of_the_name_becomes_virtual_like_any_other
     made = make_plan("acme", streams("virtual"), (await world(render_named())).observe(), server_version=(2, 12))
     assert made.blocked == ()
     deleted = [change for change in made.changes if isinstance(change, Delete)]
-    assert [(change.config.name, stage_of(change)) for change in deleted] == [("foo", Stage.DELETED_ORDER_STREAMS)]
+    assert [(change.config.name, stage_of(change)) for change in deleted] == [("foo", Stage.DELETE_ORDERING_STREAMS)]
 
 
 async def test_rules_of_others_that_lead_to_an_order_of_the_name_are_left_alone() -> None:

@@ -45,7 +45,7 @@ async def test_a_durable_comes_in_every_region_after_the_streams_and_before_the_
     servers = await world(render_reader())
     created = [call for call in servers.calls if call.endswith("> reader")]
     assert {f"create foo-read-{region} > reader" for region in ("west", "central", "east")} == set(created)
-    assert Stage.SOURCED_COPIES < Stage.CONSUMERS < Stage.MAPPINGS
+    assert Stage.CONTINUE_SOURCING < Stage.CHANGE_CONSUMERS < Stage.LOAD_MAPPINGS
     assert servers.calls.index("create foo-read-east") < min(map(servers.calls.index, created))
     assert plan(render_reader(), servers.observe()).is_empty
 
@@ -97,7 +97,7 @@ async def test_a_durable_that_the_topology_no_longer_has_goes_after_the_mappings
     made = plan(render_streams(), servers.observe())
     assert made.is_destructive
     assert {type(change) for change in made.changes} == {DeleteConsumer}
-    assert [stage_of(change) for change in made.changes].count(Stage.DELETED_CONSUMERS) == 3
+    assert [stage_of(change) for change in made.changes].count(Stage.DELETE_CONSUMERS) == 3
     await execute_plan(made, servers.administer(render_streams()))
     assert plan(render_streams(), servers.observe()).is_empty
 

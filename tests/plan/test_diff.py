@@ -12,7 +12,7 @@ from tests.support.topologies import many_streams
 from vstream.lint.check_topology import check_topology
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
-from vstream.plan.plan import Create, Delete, GateKind, Handover, Plan, Update, risk_of
+from vstream.plan.plan import Create, Delete, GateKind, Plan, TransitionStep, Update, risk_of
 from vstream.plan.risk import Risk
 from vstream.plan.rules import spell_destinations
 from vstream.plan.stages import Stage, stage_of
@@ -106,9 +106,11 @@ async def test_a_changed_source_stops_and_goes_on_where_it_was() -> None:
     stop, go_on = made.changes
     assert isinstance(stop, Update)
     assert isinstance(go_on, Update)
-    assert (stop.handover, go_on.handover) == (Handover.STOP, Handover.SOURCE)
+    assert (stop.step, go_on.step) == (TransitionStep.STOP_SOURCING, TransitionStep.CONTINUE_SOURCING)
     assert set(stop.config.source_names) == set(go_on.config.source_names) - {str(sources[0]["name"])}
-    assert [(gate.kind, gate.stream) for gate in made.gates] == [(GateKind.AT_REST, "foo-read-west")]
+    assert [(gate.kind, gate.stream) for gate in made.gates] == [
+        (GateKind.SOURCED_MESSAGES_ARE_STORED, "foo-read-west")
+    ]
     # It has had this form before: servers go on from there, whatever they are told.
     (back,) = [field for field in go_on.fields if field.field.startswith("sources.")]
     assert back.risk is Risk.RESOURCING
@@ -118,7 +120,7 @@ async def test_a_changed_source_stops_and_goes_on_where_it_was() -> None:
     left = plan(
         bundle, change_stream(observed, "foo-read-west", sources=stopped["sources"], metadata=stopped["metadata"])
     )
-    assert [change.handover for change in left.changes if isinstance(change, Update)] == [Handover.SOURCE]
+    assert [change.step for change in left.changes if isinstance(change, Update)] == [TransitionStep.CONTINUE_SOURCING]
     assert not left.is_destructive
 
 
@@ -144,7 +146,9 @@ async def test_with_the_published_naming_subjects_can_come_and_not_go() -> None:
     more = render_streams({"foo": {"subjects": ["foo.>", "bar.>"]}}, naming="blog")
     wider = plan(more, (await world(less)).observe())
     assert (wider.blocked, wider.is_destructive) == ((), False)
-    assert [change.handover for change in wider.changes if isinstance(change, Update)].count(Handover.SOURCE) == 3
+    assert [change.step for change in wider.changes if isinstance(change, Update)].count(
+        TransitionStep.CONTINUE_SOURCING
+    ) == 3
     assert "`bar.central.>`" in plan(less, (await world(more)).observe()).blocked[0].reason
 
 
@@ -178,10 +182,10 @@ async def test_a_source_that_is_dropped_waits_for_the_mappings() -> None:
     narrow = render_streams({"foo": {"subjects": ["foo.>"], "regions": ["west", "east"]}})
     made = plan(narrow, (await world(wide)).observe())
     stages = {change.config.name: stage_of(change) for change in made.changes}
-    assert stages["foo-read-west"] is Stage.DROPPED_SOURCES
-    assert stages["foo-read-central"] is Stage.DELETED_READ_STREAMS
-    assert stages["foo-write-central"] is Stage.DELETED_WRITE_STREAMS
-    assert stages["foo-write-central"] > stages["foo-read-west"] > Stage.MAPPINGS
+    assert stages["foo-read-west"] is Stage.REMOVE_SOURCES
+    assert stages["foo-read-central"] is Stage.DELETE_READ_STREAMS
+    assert stages["foo-write-central"] is Stage.DELETE_WRITE_STREAMS
+    assert stages["foo-write-central"] > stages["foo-read-west"] > Stage.LOAD_MAPPINGS
     assert made.is_destructive
 
 

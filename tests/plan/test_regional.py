@@ -88,17 +88,17 @@ async def test_what_lists_the_subjects_of_clients_waits_for_the_rules_and_a_mirr
     consumers = {
         change.config.stream: stage_of(change) for change in plan.changes if isinstance(change, CreateConsumer)
     }
-    assert stages["APP_west/foo"] is Stage.NAMED_STREAMS
-    assert stages["APP_west/foo-write"] is Stage.WRITE_STREAMS
-    assert stages["APP_west/log"] is stages["APP_west/prices"] is Stage.READ_STREAMS
-    assert consumers["APP_west/foo"] is Stage.NAMED_CONSUMERS
+    assert stages["APP_west/foo"] is Stage.ADD_CLIENT_SUBJECTS
+    assert stages["APP_west/foo-write"] is Stage.CHANGE_WRITE_STREAMS
+    assert stages["APP_west/log"] is stages["APP_west/prices"] is Stage.CHANGE_READ_STREAMS
+    assert consumers["APP_west/foo"] is Stage.CHANGE_CONSUMERS_AFTER_MAPPINGS
 
 
 async def test_a_region_joins_by_what_only_adds() -> None:
     two = regional({"foo": MODELS["foo"]}, regions={name: THREE[name] for name in ("west", "east")})
     plan = await plan_change(two, regional({"foo": MODELS["foo"]}))
     assert plan.blocked == ()
-    assert loading_stage_of(plan) is Stage.ACCOUNTS
+    assert loading_stage_of(plan) is Stage.LOAD_ACCOUNTS
     assert {"account APP_south", "import APP_west _vs.api.APP_south.>"} <= {rule.source for rule in plan.rules}
 
 

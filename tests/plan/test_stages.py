@@ -69,10 +69,10 @@ async def test_a_region_goes_in_stages_with_gates_between_them() -> None:
     assert (await run(servers, regions(TWO))).is_complete
     assert servers.calls == [
         "load mappings",
-        "gate drained foo-write-east",
+        "gate readers_have_all foo-write-east",
         "update foo-read-central",
         "update foo-read-west",
-        "gate unchanged foo-write-east",
+        "gate nothing_has_arrived_since foo-write-east",
         "delete foo-read-east",
         "delete foo-write-east",
     ]
@@ -102,11 +102,11 @@ async def test_a_region_comes_as_a_copy_that_then_sources() -> None:
         "update foo-read-central",
         "create foo-read-east",
         "update foo-read-west",
-        "gate copied foo-read-east",
+        "gate copy_is_complete foo-read-east",
         "update foo-read-east",
-        "gate at rest foo-read-east",
+        "gate sourced_messages_are_stored foo-read-east",
         "update foo-read-east",
-        "gate fed foo-read-east",
+        "gate has_all_of_sources foo-read-east",
         "load mappings",
     ]
     made = servers.streams_by_name["foo-read-east"].config
@@ -144,13 +144,13 @@ async def test_readers_of_what_is_scaled_are_resynced_once_it_has_settled() -> N
     assert (result.is_complete, len(result.resynced)) == (True, 3)
     assert servers.calls == [
         *(f"update foo-write-{region}" for region in sorted(ALL)),
-        *(f"gate settled foo-write-{region}" for region in sorted(ALL)),
+        *(f"gate replicas_are_current foo-write-{region}" for region in sorted(ALL)),
         "resync foo-read-central foo-read-east foo-read-west",
-        *(f"gate scaled foo-write-{region}" for region in sorted(ALL)),
+        *(f"gate replicas_are_complete foo-write-{region}" for region in sorted(ALL)),
         *(f"update foo-write-{region}" for region in sorted(ALL)),  # which forgets that this was to be done
     ]
     # Only where one replica was all that there was.
-    assert all(gate.kind is not GateKind.SCALED for gate in plan_change(servers, render_scaled(1)).gates)
+    assert all(gate.kind is not GateKind.REPLICAS_ARE_COMPLETE for gate in plan_change(servers, render_scaled(1)).gates)
 
 
 async def test_new_replicas_are_compared_whatever_else_changes_and_by_the_next_run_if_that_failed() -> None:
@@ -163,20 +163,20 @@ async def test_new_replicas_are_compared_whatever_else_changes_and_by_the_next_r
     servers = await servers_with(render_read(ALL, 1))
     desired = render_read(TWO, 3)
     lacking = VstreamError("the replica on `west-2` lacks messages")
-    servers.failures["gate scaled foo-read-west"] = [lacking]
+    servers.failures["gate replicas_are_complete foo-read-west"] = [lacking]
     assert (await run(servers, desired)).failure is lacking
-    order = [servers.calls.index(f"{call} foo-read-west") for call in ("update", "gate scaled")]
+    order = [servers.calls.index(f"{call} foo-read-west") for call in ("update", "gate replicas_are_complete")]
     assert order == sorted(order)
     assert not any(call.startswith("delete") for call in servers.calls)
     noted = servers.streams_by_name["foo-read-west"].config.metadata
     assert "vstream.scaled" in noted
     # What changes besides does not make it forget that, and only what holds is not asked again.
-    servers.failures["gate scaled foo-read-west"] = [lacking]
+    servers.failures["gate replicas_are_complete foo-read-west"] = [lacking]
     desired = render_read(TWO, 3, description="new")
     assert (await run(servers, desired)).failure is lacking
     servers.calls.clear()
     assert (await run(servers, desired)).is_complete
-    assert "gate scaled foo-read-west" in servers.calls
+    assert "gate replicas_are_complete foo-read-west" in servers.calls
     assert not any("vstream.scaled" in stream.config.metadata for stream in servers.streams_by_name.values())
     assert not plan_change(servers, desired).has_work
 
@@ -192,7 +192,7 @@ async def test_servers_record_what_moves_to_them_before_it_has_left_the_others()
     servers.gate_timeouts["settled foo"] = ["it has 2 replicas on its way to 1"] * 3
     result = await run(servers, render_homed("east"))
     assert result.is_complete
-    recorded = servers.calls.index("gate recorded foo")
+    recorded = servers.calls.index("gate move_is_recorded foo")
     (resynced,) = (index for index, call in enumerate(servers.calls) if call.startswith("resync"))
     assert recorded < resynced
     assert servers.calls.index("note foo") < servers.calls.index("update foo")
@@ -328,11 +328,11 @@ async def test_what_a_killed_run_has_moved_is_recorded_by_the_next_whoever_leads
     observed = replace(servers.observe(), at=datetime.now(UTC) + timedelta(seconds=passed))
     left = make_plan("acme", moved, observed)
     assert "foo" not in {change.config.name for change in left.changes}
-    assert [gate.kind for gate in left.resumed] == [GateKind.RECORDED] * is_recorded
+    assert [gate.kind for gate in left.resumed] == [GateKind.MOVE_IS_RECORDED] * is_recorded
     alone = replace(left, changes=(), gates=(), rules=())
     assert ("have recorded what has just moved" in view.summarize(alone)) is is_recorded
     assert (await execute_plan(alone, servers.administer(None))).is_complete
-    assert ("gate recorded foo" in servers.calls) is is_recorded
+    assert ("gate move_is_recorded foo" in servers.calls) is is_recorded
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
@@ -342,11 +342,11 @@ async def test_what_has_moved_and_is_recorded_leaves_nothing_to_do(*, has_begun:
     servers.moves = has_begun
     plan = plan_change(servers, streams_at("east"))
     (move,) = [change for change in plan.changes if change.config.name == "foo"]
-    gates = tuple(gate for gate in plan.gates if gate.kind is GateKind.RECORDED)
+    gates = tuple(gate for gate in plan.gates if gate.kind is GateKind.MOVE_IS_RECORDED)
     alone = replace(plan, changes=(move,), gates=gates, rules=())
     assert (await execute_plan(alone, servers.administer(None))).is_complete
     left = make_plan("acme", streams_at("east"), replace(servers.observe(), at=datetime.now(UTC)))
-    assert [gate.kind for gate in left.resumed] == [GateKind.RECORDED] * (not has_begun)
+    assert [gate.kind for gate in left.resumed] == [GateKind.MOVE_IS_RECORDED] * (not has_begun)
     assert servers.calls.count("update foo") == 1 + has_begun
     assert read_held(servers.streams_by_name["foo"].config) == {1: "t1", 7: "t7"}
 
@@ -413,7 +413,7 @@ async def test_a_gate_that_holds_after_a_while_is_waited_for() -> None:
     servers = await servers_in(ALL)
     servers.gate_timeouts["drained foo-write-east"] = ["not yet"] * 3
     assert (await run(servers, regions(TWO))).is_complete
-    assert servers.calls.count("gate drained foo-write-east") == 4
+    assert servers.calls.count("gate readers_have_all foo-write-east") == 4
 
 
 async def test_old_servers_cannot_make_a_read_stream_out_of_a_copy_and_the_plan_says_so() -> None:
@@ -435,10 +435,10 @@ async def test_a_whole_stream_that_goes_has_no_readers_to_wait_for() -> None:
 async def test_stages_are_shown_in_order_and_saved() -> None:
     plan = plan_change(await servers_in(ALL), regions(TWO))
     names = [stage.stage.name.lower() for stage in list_stages(plan)]
-    assert names == ["mappings", "dropped_sources", "deleted_read_streams", "deleted_write_streams"]
+    assert names == ["load_mappings", "remove_sources", "delete_read_streams", "delete_write_streams"]
     dropped = stage_as_dict(list(list_stages(plan))[1])
     assert dropped["gates"] == [
-        {"gate": "loaded"},
+        {"gate": "mappings_are_loaded"},
         {"gate": "drained", "stream": "foo-write-east", "others": ("foo-read-central", "foo-read-west")},
     ]
     lines = [line.plain for line in view.render_plan(plan)]
@@ -452,7 +452,7 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
     assert "\nrouting: mapped\n" in shown
 
 
-async def test_a_saved_plan_has_its_gates_and_handovers() -> None:
+async def test_a_saved_plan_has_its_gates_and_steps() -> None:
     plan = plan_change(await servers_in(TWO), regions(ALL))
     for reviewed in (read_back(plan), to_dict(plan)):
         require_same(plan, reviewed)

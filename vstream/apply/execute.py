@@ -27,8 +27,8 @@ from vstream.plan.plan import (
     DeleteConsumer,
     Gate,
     GateKind,
-    Handover,
     Plan,
+    TransitionStep,
     Update,
     UpdateConsumer,
     is_move,
@@ -169,7 +169,7 @@ class _BeforeMoves:
 
 
 async def _note_before_moves(plan: Plan, checker: GateChecker) -> _BeforeMoves:
-    settling = (gate.stream for gate in plan.gates if gate.kind is GateKind.SETTLED)
+    settling = (gate.stream for gate in plan.gates if gate.kind is GateKind.REPLICAS_ARE_CURRENT)
     scaled_or_moving = tuple(dict.fromkeys([*settling, *plan.moving]))
     leaders = await asyncio.gather(*map(checker.leader, scaled_or_moving))
     held = await asyncio.gather(*map(checker.note_before_move, plan.moving))
@@ -236,7 +236,7 @@ class _PlanRun:
 
     async def carry_out(self, stage: PlanStage) -> None:
         """Do what *stage* consists of once it may begin; skip it otherwise."""
-        if stage.stage is Stage.RESUMED_STREAMS:
+        if stage.stage is Stage.RESUME_STREAMS:
             await self._resume_streams(stage)
             return
         if not await self._wait_for_start(stage):
@@ -247,7 +247,7 @@ class _PlanRun:
             await self._load_mappings()
         if stage.servers:
             await self._retire(stage.servers)
-        if stage.stage in {Stage.COMPARED_REPLICAS, Stage.RECORDED_MOVES}:
+        if stage.stage in {Stage.COMPARE_REPLICAS, Stage.RECORD_MOVES}:
             await self._forget_notes(stage)
         await self._make_changes(stage.changes)
 
@@ -257,7 +257,7 @@ class _PlanRun:
         try:
             for gate in stage.gates:
                 current = await _retry(partial(streams.read, gate.stream))
-                if gate.kind is GateKind.SCALED:
+                if gate.kind is GateKind.REPLICAS_ARE_COMPLETE:
                     await _retry(partial(streams.update, with_noted_scaling(current, None)))
                 elif await self._is_done_moving(current):
                     await _retry(partial(streams.update, without_noted_move(current)))
@@ -465,17 +465,17 @@ class _PlanRun:
             self.watch.on_done(change)
 
     async def _complete_config(self, change: Change) -> StreamConfig | ConsumerConfig:
-        """What is sent for *change*: a copy's handover says where its sources go on, which nobody knows before."""
+        """What is sent for *change*: a copy's step says where its sources go on, which nobody knows before."""
         match change:
-            case Update(handover=Handover.STOP, config=config):
+            case Update(step=TransitionStep.STOP_SOURCING, config=config):
                 ends = await self.administration.positions.end_sequences(config.name)
                 return with_recorded_positions(
                     config, {source: end for source, end in ends.items() if source not in config.source_names}
                 )
-            case Update(handover=Handover.SOURCE, config=config):
+            case Update(step=TransitionStep.CONTINUE_SOURCING, config=config):
                 return with_start_sequences(config, await self.administration.positions.start_sequences(config.name))
             case Update(config=config):
-                if change.handover is Handover.RESUME:
+                if change.step is TransitionStep.RESUME:
                     config = _with_changed_fields(change, await self.administration.streams.read(config.name))
                 elif (created := self.outcome.created.get(config.name)) is not None:
                     config = start_sequence.preserve_start_sequences(config, created)

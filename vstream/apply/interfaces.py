@@ -90,8 +90,8 @@ class GateChecker(Protocol):
         """
         What *gate* still lacks; None if it holds. What does not answer is lacking.
 
-        For RECORDED, the servers that lack it are also made to record it, each as leader of the meta group for a moment. Raises
-        VstreamError, too, for SCALED if a replica goes on lacking what its leader begins with.
+        For MOVE_IS_RECORDED, the servers that lack it are also made to record it, each as leader of the meta group for a moment. Raises
+        VstreamError, too, for REPLICAS_ARE_COMPLETE if a replica goes on lacking what its leader begins with.
         """
 
     async def leader(self, stream: str) -> str | None:

@@ -145,9 +145,9 @@ def _list_gates(record: BackupRecord) -> list[Gate]:
     for saved in record.streams:
         config = StreamConfig(name=saved.name, fields=saved.config)
         if config.mirror_name in aged:
-            gates.append(Gate(kind=GateKind.COPIED, stream=saved.name, counterparts=(config.mirror_name,)))
+            gates.append(Gate(kind=GateKind.COPY_IS_COMPLETE, stream=saved.name, counterparts=(config.mirror_name,)))
         elif origins := tuple(name for name in config.source_names if name in aged):
-            gates.append(Gate(kind=GateKind.FED, stream=saved.name, counterparts=origins))
+            gates.append(Gate(kind=GateKind.HAS_ALL_OF_SOURCES, stream=saved.name, counterparts=origins))
     return gates
 
 

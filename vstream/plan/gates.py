@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from vstream.plan.context import DiffContext
-from vstream.plan.plan import Change, Delete, Gate, GateKind, Handover, Update, is_move, is_scaled_up
+from vstream.plan.plan import Change, Delete, Gate, GateKind, TransitionStep, Update, is_move, is_scaled_up
 from vstream.plan.stages import Stage, stage_after, stage_of
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.timing import ALIVE_SECONDS, RECORDING_SECONDS
@@ -38,7 +38,7 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
     gates.extend(_list_takeover_gates(context))
     # A stream that does not exist any more needs no draining.
     existing = {*context.streams, *context.observed.unanswered}
-    return tuple(gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in existing)
+    return tuple(gate for gate in gates if gate.kind is not GateKind.READERS_HAVE_ALL or gate.stream in existing)
 
 
 def _list_landed_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
@@ -47,32 +47,32 @@ def _list_landed_gates(changes: Sequence[Change], context: DiffContext) -> Itera
 
     Only with one replica: of three, the servers of two may be gone for good, and the update is what goes on without them.
     """
-    updates = [change for change in changes if isinstance(change, Update) and change.handover is not Handover.RESUME]
+    updates = [change for change in changes if isinstance(change, Update) and change.step is not TransitionStep.RESUME]
     for name in dict.fromkeys(change.config.name for change in updates):
         observed = context.streams.get(name)
         if observed is not None and observed.config.fields.get("num_replicas") == 1 and _is_moving(observed):
-            yield Gate(kind=GateKind.LANDED, stream=name)
+            yield Gate(kind=GateKind.MOVE_IS_OVER, stream=name)
 
 
 def _list_pause_gates(changes: Sequence[Change]) -> Iterator[Gate]:
     """Nothing is on its way into what moves or is scaled while it is paused, and it is all there when it resumes."""
-    updated = {change.config.name for change in changes if isinstance(change, Update) and change.handover is None}
+    updated = {change.config.name for change in changes if isinstance(change, Update) and change.step is None}
     for change in changes:
-        if isinstance(change, Update) and change.handover is Handover.RESUME:
+        if isinstance(change, Update) and change.step is TransitionStep.RESUME:
             if change.config.name in updated:
-                yield Gate(kind=GateKind.PAUSED, stream=change.config.name)
-            yield Gate(kind=GateKind.HELD, stream=change.config.name)
+                yield Gate(kind=GateKind.PUBLISHES_ARE_STORED, stream=change.config.name)
+            yield Gate(kind=GateKind.QUORUM_IS_CURRENT, stream=change.config.name)
 
 
 def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """What moves or is scaled gets there before the streams that take from it are resynced."""
     for change in changes:
-        if not isinstance(change, Update) or change.role not in _SOURCED or stage_of(change) > Stage.RESYNCED_READERS:
+        if not isinstance(change, Update) or change.role not in _SOURCED or stage_of(change) > Stage.RESYNC_READERS:
             continue
         if _PLACES.isdisjoint(field.field for field in change.fields):
             continue
         if readers := _readers_of(change.config.name, context):
-            yield Gate(kind=GateKind.SETTLED, stream=change.config.name, counterparts=readers)
+            yield Gate(kind=GateKind.REPLICAS_ARE_CURRENT, stream=change.config.name, counterparts=readers)
 
 
 def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
@@ -96,38 +96,38 @@ def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iter
             continue
         replaced = copies.get((rendered.config.name, rendered.region), ())
         if replaced or place not in {None, observed.cluster} or _is_moving(observed):
-            yield Gate(kind=GateKind.ARRIVED, stream=rendered.config.name, counterparts=tuple(replaced))
+            yield Gate(kind=GateKind.COPIES_HOLD_NO_MORE, stream=rendered.config.name, counterparts=tuple(replaced))
 
 
 def _list_recorded_gates(changes: Sequence[Change], arrived: Sequence[Gate]) -> Iterator[Gate]:
     """A server that is killed before it has recorded that a stream is there deletes what it has of it."""
     moving = [change.config.name for change in changes if is_move(change)]
     for name in dict.fromkeys([*moving, *(gate.stream for gate in arrived)]):
-        yield Gate(kind=GateKind.RECORDED, stream=name)
+        yield Gate(kind=GateKind.MOVE_IS_RECORDED, stream=name)
 
 
 def _list_scaled_gates(changes: Sequence[Change]) -> Iterator[Gate]:
     """The server of a stream with one replica may give new ones a message before the snapshot of what is before it."""
     scaled = dict.fromkeys(change.config.name for change in changes if is_scaled_up(change))
-    yield from (Gate(kind=GateKind.SCALED, stream=name) for name in scaled)
+    yield from (Gate(kind=GateKind.REPLICAS_ARE_COMPLETE, stream=name) for name in scaled)
 
 
 def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """What an earlier run has moved or scaled, and ended before it resynced the readers, or servers had recorded it, or it was compared."""
-    resumed = [change for change in changes if isinstance(change, Update) and change.handover is Handover.RESUME]
+    resumed = [change for change in changes if isinstance(change, Update) and change.step is TransitionStep.RESUME]
     changed = {change.config.name for change in changes if change not in resumed}
     for rendered in context.desired_streams:
         name, observed = rendered.config.name, context.streams.get(rendered.config.name)
         if observed is None:
             continue
         if _has_just_moved(observed, context):
-            yield Gate(kind=GateKind.RECORDED, stream=name)
+            yield Gate(kind=GateKind.MOVE_IS_RECORDED, stream=name)
         if observed.config.metadata_value(SCALED_KEY) and rendered.config.fields.get("num_replicas") != 1:
-            yield Gate(kind=GateKind.SCALED, stream=name)
+            yield Gate(kind=GateKind.REPLICAS_ARE_COMPLETE, stream=name)
         if rendered.role not in _SOURCED or name in changed:
             continue
         if readers := _readers_of(name, context, None if _is_moving(observed) else observed):
-            yield Gate(kind=GateKind.SETTLED, stream=name, counterparts=readers)
+            yield Gate(kind=GateKind.REPLICAS_ARE_CURRENT, stream=name, counterparts=readers)
 
 
 def _has_just_moved(stream: ObservedStream, context: DiffContext) -> bool:
@@ -171,31 +171,31 @@ def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gat
         if not isinstance(change, Update):
             continue
         name = change.config.name
-        if change.handover is Handover.STOP:
+        if change.step is TransitionStep.STOP_SOURCING:
             for field in change.fields:
                 mirror = parse_source(field.before, name) if field.field == "mirror" else None
                 if mirror is not None:
-                    yield Gate(kind=GateKind.COPIED, stream=name, counterparts=(mirror.stream,))
-        elif change.handover is Handover.OPEN:
+                    yield Gate(kind=GateKind.COPY_IS_COMPLETE, stream=name, counterparts=(mirror.stream,))
+        elif change.step is TransitionStep.OPEN:
             # Until then, who gives the same region up at the same time may still delete it: its copy goes only afterwards.
-            yield Gate(kind=GateKind.AT_REST, stream=name)
-        elif change.handover is Handover.SOURCE:
-            yield Gate(kind=GateKind.AT_REST, stream=name)
+            yield Gate(kind=GateKind.SOURCED_MESSAGES_ARE_STORED, stream=name)
+        elif change.step is TransitionStep.CONTINUE_SOURCING:
+            yield Gate(kind=GateKind.SOURCED_MESSAGES_ARE_STORED, stream=name)
             observed = context.streams.get(name)
             if observed is None or is_copy(observed) or observed.config.mirror_name is not None:
-                yield Gate(kind=GateKind.FED, stream=name, counterparts=change.config.source_names)
+                yield Gate(kind=GateKind.HAS_ALL_OF_SOURCES, stream=name, counterparts=change.config.source_names)
 
 
 def _drain_gates(changes: Sequence[Change]) -> Iterator[Gate]:
     """A write stream is drained before its readers drop it as a source."""
     readers: defaultdict[str, list[str]] = defaultdict(list)
     for change in changes:
-        if not isinstance(change, Update) or change.handover is not None:
+        if not isinstance(change, Update) or change.step is not None:
             continue
         for origin in change.dropped_sources:
             readers[origin].append(change.config.name)
     for origin, names in readers.items():
-        yield Gate(kind=GateKind.DRAINED, stream=origin, counterparts=tuple(dict.fromkeys(names)))
+        yield Gate(kind=GateKind.READERS_HAVE_ALL, stream=origin, counterparts=tuple(dict.fromkeys(names)))
 
 
 def _list_unchanged_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
@@ -209,7 +209,7 @@ def _list_unchanged_gates(changes: Sequence[Change], context: DiffContext) -> It
         sourcing = [sibling.config.name for sibling in siblings if sibling.config.source_names]
         readers = tuple(name for name in sourcing if name in context.streams)
         if readers:
-            yield Gate(kind=GateKind.UNCHANGED, stream=change.config.name, counterparts=readers)
+            yield Gate(kind=GateKind.NOTHING_HAS_ARRIVED_SINCE, stream=change.config.name, counterparts=readers)
 
 
 def _list_former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
@@ -230,19 +230,19 @@ def _list_former_gates(changes: Sequence[Change], context: DiffContext) -> Itera
             read_configs = [candidate.config for candidate in former_streams if candidate.role is Role.READ]
             between = tuple(config.name for config in read_configs if config.virtual == virtual)
             if not followed.isdisjoint(between):
-                yield Gate(kind=GateKind.PASSED_ON, stream=name, counterparts=between)
+                yield Gate(kind=GateKind.FORMER_READERS_HAVE_ALL, stream=name, counterparts=between)
             if between:
-                yield Gate(kind=GateKind.UNCHANGED, stream=name, counterparts=between)
+                yield Gate(kind=GateKind.NOTHING_HAS_ARRIVED_SINCE, stream=name, counterparts=between)
             continue
         siblings = [stream for stream in context.siblings.get(virtual or "", ()) if stream.region == change.region]
         read_streams = [stream.config.name for stream in siblings if stream.role is Role.READ]
         followers = tuple(follower for follower in read_streams if follower in context.streams)
         if followers:
-            yield Gate(kind=GateKind.UNCHANGED, stream=name, counterparts=followers)
+            yield Gate(kind=GateKind.NOTHING_HAS_ARRIVED_SINCE, stream=name, counterparts=followers)
 
 
 def _list_takeover_gates(context: DiffContext) -> Iterator[Gate]:
     """Before clients are sent to the read streams, these hold what the plain stream holds."""
     for stream in context.desired_streams if context.rules else ():
         if stream.takes_over is not None and stream.takes_over in context.streams:
-            yield Gate(kind=GateKind.FED, stream=stream.config.name, counterparts=(stream.takes_over,))
+            yield Gate(kind=GateKind.HAS_ALL_OF_SOURCES, stream=stream.config.name, counterparts=(stream.takes_over,))

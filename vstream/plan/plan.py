@@ -39,13 +39,13 @@ def kind_of(key: str) -> str:
     return first if space or key == USERS else RULE
 
 
-class Handover(Enum):
-    """The step of an update that takes several, so that nothing is lost or duplicated."""
+class TransitionStep(Enum):
+    """What one update of a stream does that takes several, so that nothing is lost or duplicated."""
 
-    STOP = "stop"
+    STOP_SOURCING = "stop sourcing"
     """Its sources are removed. Recorded in its metadata: where each source continues."""
-    SOURCE = "source"
-    """It sources again, each source from there."""
+    CONTINUE_SOURCING = "continue sourcing"
+    """It gets its sources, each from there."""
     CLOSE = "close"
     """It takes no more publishes, so that others can source all of it before it is deleted."""
     DETACH = "detach"
@@ -59,33 +59,33 @@ class Handover(Enum):
 
 
 class GateKind(Enum):
-    """What a gate checks."""
+    """The condition that a gate waits for."""
 
-    LANDED = "landed"
+    MOVE_IS_OVER = "move_is_over"
     """*stream* does not move any more: another update meanwhile, even the same one, leaves it without a leader (before 2.15)."""
-    PAUSED = "paused"
+    PUBLISHES_ARE_STORED = "publishes_are_stored"
     """*stream*, which takes no publishes, has stored all messages in transit."""
-    HELD = "held"
-    """*stream*, which takes no publishes, has moved or been scaled up, and its new servers hold what it held."""
-    SETTLED = "settled"
+    QUORUM_IS_CURRENT = "quorum_is_current"
+    """*stream*, which takes no publishes, has moved or been scaled up, and most of its servers hold what it held."""
+    REPLICAS_ARE_CURRENT = "replicas_are_current"
     """*stream* has moved, with all of its replicas. If its leader changed, *counterparts*, its readers, are resynced."""
-    ARRIVED = "arrived"
+    COPIES_HOLD_NO_MORE = "copies_hold_no_more"
     """The same, where servers that may still hold it go afterwards, or *counterparts*, its copies, which hold no more than it."""
-    RECORDED = "recorded"
+    MOVE_IS_RECORDED = "move_is_recorded"
     """*stream* has moved, its servers have recorded that they hold it, and it holds what it held when apply began."""
-    SCALED = "scaled"
+    REPLICAS_ARE_COMPLETE = "replicas_are_complete"
     """*stream* has all of its replicas, and no replica whose server can be asked begins after its leader."""
-    COPIED = "copied"
+    COPY_IS_COMPLETE = "copy_is_complete"
     """*stream* holds all that the one of *counterparts*, which it mirrors, holds, and it is known where each source goes on."""
-    AT_REST = "at rest"
+    SOURCED_MESSAGES_ARE_STORED = "sourced_messages_are_stored"
     """*stream*, which sources nothing now, has stored all messages in transit."""
-    FED = "fed"
+    HAS_ALL_OF_SOURCES = "has_all_of_sources"
     """*stream* has everything of *counterparts*."""
-    PASSED_ON = "passed on"
+    FORMER_READERS_HAVE_ALL = "former_readers_have_all"
     """Each of *counterparts*, which go like *stream* and are to hand on what it has, has taken everything of it, and nothing more comes."""
-    DRAINED = "drained"
+    READERS_HAVE_ALL = "readers_have_all"
     """Each of *counterparts* has everything of *stream*, and nothing more arrives there."""
-    UNCHANGED = "unchanged"
+    NOTHING_HAS_ARRIVED_SINCE = "nothing_has_arrived_since"
     """Nothing has arrived in *stream* since *counterparts* had everything of it."""
 
 
@@ -102,35 +102,35 @@ class Gate:
         names = quote_names(self.counterparts)
         match self.kind:
             case (
-                GateKind.LANDED
-                | GateKind.SETTLED
-                | GateKind.ARRIVED
-                | GateKind.RECORDED
-                | GateKind.SCALED
-                | GateKind.HELD
+                GateKind.MOVE_IS_OVER
+                | GateKind.REPLICAS_ARE_CURRENT
+                | GateKind.COPIES_HOLD_NO_MORE
+                | GateKind.MOVE_IS_RECORDED
+                | GateKind.REPLICAS_ARE_COMPLETE
+                | GateKind.QUORUM_IS_CURRENT
             ):
                 return self._describe_place(names)
-            case GateKind.COPIED:
+            case GateKind.COPY_IS_COMPLETE:
                 return f"`{self.stream}` holds all that {names} holds"
-            case GateKind.AT_REST | GateKind.PAUSED:
+            case GateKind.SOURCED_MESSAGES_ARE_STORED | GateKind.PUBLISHES_ARE_STORED:
                 return f"`{self.stream}` has stored what was on its way"
-            case GateKind.FED:
+            case GateKind.HAS_ALL_OF_SOURCES:
                 return f"`{self.stream}` has everything of {names}"
-            case GateKind.DRAINED | GateKind.PASSED_ON:
+            case GateKind.READERS_HAVE_ALL | GateKind.FORMER_READERS_HAVE_ALL:
                 return f"{names} {'has' if len(self.counterparts) == 1 else 'have'} everything of `{self.stream}`, and nothing more comes into it"
-            case GateKind.UNCHANGED:
+            case GateKind.NOTHING_HAS_ARRIVED_SINCE:
                 return f"nothing has come into `{self.stream}` since {names} had everything of it"
 
     def _describe_place(self, names: str) -> str:
         also = ""
         match self.kind:
-            case GateKind.HELD:
+            case GateKind.QUORUM_IS_CURRENT:
                 return f"`{self.stream}` is where it is placed, and most of its servers hold what it held"
-            case GateKind.ARRIVED if names:
+            case GateKind.COPIES_HOLD_NO_MORE if names:
                 also = f", and holds what {names} holds"
-            case GateKind.RECORDED:
+            case GateKind.MOVE_IS_RECORDED:
                 also = ", its servers have recorded it, and it holds what it held"
-            case GateKind.SCALED:
+            case GateKind.REPLICAS_ARE_COMPLETE:
                 also = ", and none whose server can be asked begins after its leader"
         return f"`{self.stream}` is where it is placed, with all of its replicas{also}"
 
@@ -176,8 +176,8 @@ class Update:
     fields: tuple[FieldChange, ...]
     adopts: bool = False
     """Whether the stream becomes vstream's with this change."""
-    handover: Handover | None = None
-    """If it is STOP or SOURCE, carrying the change out adds to *config* where each source goes on."""
+    step: TransitionStep | None = None
+    """If it is STOP_SOURCING or CONTINUE_SOURCING, carrying the change out adds to *config* where each source goes on."""
     dead_sources: Mapping[str, tuple[int, int]] = dataclass_field(default_factory=dict)
     """
     Dead streams that it sources no more: how far it was in each, and its own last sequence before that was measured.
@@ -412,7 +412,7 @@ class Plan:
     @property
     def readers_to_resync(self) -> tuple[str, ...]:
         """The streams that are made to take at once from what moved or was scaled."""
-        gates = [gate for gate in self.gates if gate.kind is GateKind.SETTLED]
+        gates = [gate for gate in self.gates if gate.kind is GateKind.REPLICAS_ARE_CURRENT]
         return tuple(dict.fromkeys(reader for gate in (*gates, *self.resumed) for reader in gate.counterparts))
 
     @property
@@ -501,12 +501,12 @@ def is_scaled_up(change: Change) -> bool:
 
 def is_pause(change: Change) -> bool:
     """Whether a stream takes no publishes from then on, until it is resumed."""
-    return isinstance(change, Update) and change.handover is Handover.PAUSE
+    return isinstance(change, Update) and change.step is TransitionStep.PAUSE
 
 
 def is_resumption(change: Change) -> bool:
     """Whether a stream that was paused takes publishes again from then on."""
-    return isinstance(change, Update) and change.handover is Handover.RESUME
+    return isinstance(change, Update) and change.step is TransitionStep.RESUME
 
 
 def risk_of(change: Change) -> Risk:

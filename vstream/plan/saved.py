@@ -25,7 +25,7 @@ from vstream.plan.plan import (
 from vstream.plan.stages import list_stages, stage_as_dict
 from vstream.value_class import value_class
 
-FORMAT = 2
+FORMAT = 3
 _FOLLOWING = frozenset({"demands", "stages"})
 """Parts of a plan that follow from the others."""
 _MEASURED = frozenset({"unreachable", "asked", "messages", "consumers", "given_up", "removes_now"})
@@ -86,10 +86,10 @@ def _change_as_dict(change: Change) -> dict[str, Any]:
             flags = {name: True for name in ("is_dead", "is_replaced") if getattr(change, name)}
             return {**common, "messages": change.messages, "consumers": change.consumers, **flags}
         case Update():
-            handover = {"handover": change.handover.value} if change.handover else {}
+            step = {"step": change.step.value} if change.step else {}
             fields = [_field_as_dict(field) for field in change.fields]
             dead_sources = {"given_up": change.dead_sources} if change.dead_sources else {}
-            return {**common, "adopts": change.adopts, **handover, **dead_sources, "fields": fields}
+            return {**common, "adopts": change.adopts, **step, **dead_sources, "fields": fields}
 
 
 def _field_as_dict(change: FieldChange) -> dict[str, Any]:
@@ -192,6 +192,6 @@ def _select_compared(plan: Mapping[str, Any]) -> dict[str, Any]:
     for change in changes:
         change["fields"] = [select(field) for field in change.get("fields", ())]
     # A move that an earlier run began has ended since: there is less to wait for.
-    gates = [gate for gate in plan["gates"] if gate["gate"] != GateKind.LANDED.value]
+    gates = [gate for gate in plan["gates"] if gate["gate"] != GateKind.MOVE_IS_OVER.value]
     compared = {key: value for key, value in select(plan).items() if key not in _FOLLOWING and value}
     return {**compared, "changes": changes, "gates": gates}

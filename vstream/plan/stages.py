@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from enum import IntEnum
-from typing import Any, Self
+from enum import IntEnum, auto
+from typing import Any
 
 from vstream.plan.plan import (
     RULE,
@@ -16,10 +16,10 @@ from vstream.plan.plan import (
     DeleteConsumer,
     Gate,
     GateKind,
-    Handover,
     Plan,
     RuleChange,
     StreamChange,
+    TransitionStep,
     Update,
     UpdateConsumer,
 )
@@ -38,141 +38,148 @@ from vstream.value_class import value_class
 
 
 class Stage(IntEnum):
-    """When a change is made, and what that is called. What others need comes first; what others still need is removed last."""
+    """What is done together, in this order. What others need comes first; what others still need is removed last."""
 
-    title: str
-
-    def __new__(cls, order: int, title: str) -> Self:
-        """Stages compare by their *order*."""
-        stage = int.__new__(cls, order)
-        stage._value_ = order
-        stage.title = title
-        return stage
-
-    ACCOUNTS = 0, "accounts"
+    LOAD_ACCOUNTS = auto()
     """What servers load, if it only adds to their accounts: a stream may need it to reach others."""
-    FORGOTTEN_ORIGINS = 1, "forget dead origins"
+    FORGET_DEAD_ORIGINS = auto()
     """Origins of homes that are dead for good: created again next, under the same names."""
-    DETACHED_COPIES = 2, "detach copies"
+    DETACH_COPIES = auto()
     """The copies that they are made from stop mirroring those names."""
-    PAUSED_STREAMS = 3, "pause streams"
+    PAUSE_STREAMS = auto()
     """What may lose messages while it moves or is scaled up takes no publishes."""
-    WRITE_STREAMS = 4, "write streams"
-    """Everything that takes publishes, origins included."""
-    RESUMED_STREAMS = 5, "resume streams"
-    """It takes publishes again, also if anything failed meanwhile."""
-    ORDER_STREAMS = 6, "order streams"
-    RESYNCED_READERS = 7, "resync readers"
-    """Readers of a stream that moved or was scaled are resynced; by themselves they take from it only after 10 s or more."""
-    READ_STREAMS = 8, "read streams"
-    RECORDED_MOVES = 9, "record moves"
+    CHANGE_WRITE_STREAMS = auto()
+    """Everything that takes publishes, origins included, is created or updated."""
+    RESUME_STREAMS = auto()
+    """What was paused takes publishes again, also if anything failed meanwhile."""
+    CHANGE_ORDERING_STREAMS = auto()
+    RESYNC_READERS = auto()
+    """Readers of a stream that moved or was scaled ask it at once; by themselves they do so after 10 s or more."""
+    CHANGE_READ_STREAMS = auto()
+    RECORD_MOVES = auto()
     """What has moved is recorded by its servers, and all there."""
-    STOPPED_COPIES = 10, "stop readers"
+    STOP_SOURCING = auto()
     """A read stream that was seeded from another stops mirroring it; a source that changes is removed."""
-    SOURCED_COPIES = 11, "resume readers"
+    CONTINUE_SOURCING = auto()
     """It sources from where that stopped."""
-    CONSUMERS = 12, "consumers"
+    CHANGE_CONSUMERS = auto()
     """Before the mappings: clients that are sent to a stream find its consumers there."""
-    REPLACED_COPIES = 13, "delete replaced copies"
+    DELETE_REPLACED_COPIES = auto()
     """Copies that an origin replaces."""
-    OPENED_ORIGINS = 14, "open origins"
+    OPEN_ORIGINS = auto()
     """That origin takes publishes."""
-    MAPPINGS = 15, "mappings"
-    NAMED_STREAMS = 16, "name streams"
-    """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
-    NAMED_CONSUMERS = 17, "consumers"
+    LOAD_MAPPINGS = auto()
+    ADD_CLIENT_SUBJECTS = auto()
+    """
+    Read and ordering streams beside write streams get the subjects of clients, or are created with them.
+
+    Without the mappings, publishes would end in them.
+    """
+    CHANGE_CONSUMERS_AFTER_MAPPINGS = auto()
     """Consumers of those."""
-    DELETED_CONSUMERS = 18, "delete consumers"
-    CLOSED_WRITE_STREAMS = 19, "close write streams"
+    DELETE_CONSUMERS = auto()
+    CLOSE_WRITE_STREAMS = auto()
     """Write streams to be deleted stop taking publishes, where no mapping leads clients away from them."""
-    FORMER_STREAMS = 20, "drain former streams"
+    DRAIN_FORMER_STREAMS = auto()
     """Write streams of a layout that the topology has left, once its read streams have everything of them."""
-    DROPPED_SOURCES = 21, "remove sources"
+    REMOVE_SOURCES = auto()
     """After the mappings: until then clients may still publish into what is dropped."""
-    COMPARED_REPLICAS = 22, "compare replicas"
+    COMPARE_REPLICAS = auto()
     """What was scaled up from one replica is all there in each of them."""
-    DELETED_READ_STREAMS = 23, "delete read streams"
-    DELETED_ORDER_STREAMS = 24, "delete order streams"
-    DELETED_WRITE_STREAMS = 25, "delete write streams"
-    FORMER_ACCOUNTS = 26, "delete former accounts"
+    DELETE_READ_STREAMS = auto()
+    DELETE_ORDERING_STREAMS = auto()
+    DELETE_WRITE_STREAMS = auto()
+    UNLOAD_FORMER_ACCOUNTS = auto()
     """What servers unload of a layout that the topology has moved away from: until then its streams hand on what they have."""
-    RETIRED_SERVERS = 27, "remove servers"
+    REMOVE_SERVERS = auto()
+    """Servers stop, and leave the meta group."""
+
+    @property
+    def title(self) -> str:
+        """Its name, as views show it."""
+        return self.name.lower().replace("_", " ")
 
 
-_BEFORE: Mapping[GateKind, Stage] = {
-    GateKind.LANDED: Stage.PAUSED_STREAMS,
-    GateKind.PAUSED: Stage.WRITE_STREAMS,
-    GateKind.HELD: Stage.RESUMED_STREAMS,
-    GateKind.SETTLED: Stage.RESYNCED_READERS,
-    GateKind.ARRIVED: Stage.DELETED_READ_STREAMS,
-    GateKind.RECORDED: Stage.RECORDED_MOVES,
-    GateKind.SCALED: Stage.COMPARED_REPLICAS,
-    GateKind.COPIED: Stage.STOPPED_COPIES,
-    GateKind.AT_REST: Stage.SOURCED_COPIES,
-    GateKind.FED: Stage.MAPPINGS,
-    GateKind.PASSED_ON: Stage.FORMER_STREAMS,
-    GateKind.DRAINED: Stage.DROPPED_SOURCES,
-    GateKind.UNCHANGED: Stage.DELETED_READ_STREAMS,
+_STAGE_AFTER_GATE: Mapping[GateKind, Stage] = {
+    GateKind.MOVE_IS_OVER: Stage.PAUSE_STREAMS,
+    GateKind.PUBLISHES_ARE_STORED: Stage.CHANGE_WRITE_STREAMS,
+    GateKind.QUORUM_IS_CURRENT: Stage.RESUME_STREAMS,
+    GateKind.REPLICAS_ARE_CURRENT: Stage.RESYNC_READERS,
+    GateKind.COPIES_HOLD_NO_MORE: Stage.DELETE_READ_STREAMS,
+    GateKind.MOVE_IS_RECORDED: Stage.RECORD_MOVES,
+    GateKind.REPLICAS_ARE_COMPLETE: Stage.COMPARE_REPLICAS,
+    GateKind.COPY_IS_COMPLETE: Stage.STOP_SOURCING,
+    GateKind.SOURCED_MESSAGES_ARE_STORED: Stage.CONTINUE_SOURCING,
+    GateKind.HAS_ALL_OF_SOURCES: Stage.LOAD_MAPPINGS,
+    GateKind.FORMER_READERS_HAVE_ALL: Stage.DRAIN_FORMER_STREAMS,
+    GateKind.READERS_HAVE_ALL: Stage.REMOVE_SOURCES,
+    GateKind.NOTHING_HAS_ARRIVED_SINCE: Stage.DELETE_READ_STREAMS,
 }
-_STEPS: Mapping[Handover, Stage] = {
-    Handover.STOP: Stage.STOPPED_COPIES,
-    Handover.SOURCE: Stage.SOURCED_COPIES,
-    Handover.CLOSE: Stage.CLOSED_WRITE_STREAMS,
-    Handover.DETACH: Stage.DETACHED_COPIES,
-    Handover.OPEN: Stage.OPENED_ORIGINS,
-    Handover.PAUSE: Stage.PAUSED_STREAMS,
-    Handover.RESUME: Stage.RESUMED_STREAMS,
+_STAGE_OF_STEP: Mapping[TransitionStep, Stage] = {
+    TransitionStep.STOP_SOURCING: Stage.STOP_SOURCING,
+    TransitionStep.CONTINUE_SOURCING: Stage.CONTINUE_SOURCING,
+    TransitionStep.CLOSE: Stage.CLOSE_WRITE_STREAMS,
+    TransitionStep.DETACH: Stage.DETACH_COPIES,
+    TransitionStep.OPEN: Stage.OPEN_ORIGINS,
+    TransitionStep.PAUSE: Stage.PAUSE_STREAMS,
+    TransitionStep.RESUME: Stage.RESUME_STREAMS,
 }
-_STAGES: Mapping[Role, tuple[Stage, Stage]] = {
-    Role.WRITE: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
-    Role.ORIGIN: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
-    Role.ORDER: (Stage.ORDER_STREAMS, Stage.DELETED_ORDER_STREAMS),
-    Role.READ: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
-    Role.CATALOG: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
+_STAGES_BY_ROLE: Mapping[Role, tuple[Stage, Stage]] = {
+    Role.WRITE: (Stage.CHANGE_WRITE_STREAMS, Stage.DELETE_WRITE_STREAMS),
+    Role.ORIGIN: (Stage.CHANGE_WRITE_STREAMS, Stage.DELETE_WRITE_STREAMS),
+    Role.ORDER: (Stage.CHANGE_ORDERING_STREAMS, Stage.DELETE_ORDERING_STREAMS),
+    Role.READ: (Stage.CHANGE_READ_STREAMS, Stage.DELETE_READ_STREAMS),
+    Role.CATALOG: (Stage.CHANGE_READ_STREAMS, Stage.DELETE_READ_STREAMS),
 }
 """By role: when a stream is created or changed, and when it is deleted."""
 
 
 def stage_after(gate: Gate) -> Stage:
     """The stage that waits for *gate*."""
-    return _BEFORE[gate.kind]
+    return _STAGE_AFTER_GATE[gate.kind]
 
 
 def stage_of(change: Change) -> Stage:
     """When a change is carried out."""
     if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
         if isinstance(change, DeleteConsumer):
-            return Stage.DELETED_CONSUMERS
-        return Stage.NAMED_CONSUMERS if shares_account_with_write(change.config.stream) else Stage.CONSUMERS
+            return Stage.DELETE_CONSUMERS
+        return (
+            Stage.CHANGE_CONSUMERS_AFTER_MAPPINGS
+            if shares_account_with_write(change.config.stream)
+            else Stage.CHANGE_CONSUMERS
+        )
     return _stage_of_stream(change)
 
 
 def _stage_of_stream(change: StreamChange) -> Stage:
-    created, deleted = _STAGES[change.role] if change.role else (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS)
+    created, deleted = (
+        _STAGES_BY_ROLE[change.role] if change.role else (Stage.CHANGE_READ_STREAMS, Stage.DELETE_READ_STREAMS)
+    )
     match change:
         case Delete(is_replaced=True):
-            return Stage.REPLACED_COPIES
+            return Stage.DELETE_REPLACED_COPIES
         case Delete():
-            return Stage.FORGOTTEN_ORIGINS if change.is_dead and change.role is Role.ORIGIN else deleted
-        case Update(handover=Handover() as step):
-            return _STEPS[step]
+            return Stage.FORGET_DEAD_ORIGINS if change.is_dead and change.role is Role.ORIGIN else deleted
+        case Update(step=TransitionStep() as step):
+            return _STAGE_OF_STEP[step]
         case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
-            return Stage.DROPPED_SOURCES
-        case _ if _is_named(change):
-            return Stage.NAMED_STREAMS
+            return Stage.REMOVE_SOURCES
+        case _ if _adds_client_subjects(change):
+            return Stage.ADD_CLIENT_SUBJECTS
         case _:
             return created
 
 
-def _is_named(change: Create | Update) -> bool:
-    if not names_clients_subjects(change.config, change.role):
+def _adds_client_subjects(change: Create | Update) -> bool:
+    if not lists_client_subjects(change.config, change.role):
         return False
     if isinstance(change, Create):
         return True
-    return any(field.field == "subjects" and lists_more(field.before, field.after) for field in change.fields)
+    return any(field.field == "subjects" and lists_more_subjects(field.before, field.after) for field in change.fields)
 
 
-def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
+def lists_client_subjects(config: StreamConfig, role: Role | None) -> bool:
     """Whether a stream of *role* lists subjects of clients, so that mappings must lead publishes away from it."""
     if role is Role.ORDER:
         return bool(config.subjects)
@@ -182,7 +189,7 @@ def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
     return profile is not None and profile.has_write_beside_read
 
 
-def lists_more(before: Json, after: Json) -> bool:
+def lists_more_subjects(before: Json, after: Json) -> bool:
     """Whether the list *after* has items that *before* lacks."""
     former = before if isinstance(before, list) else []
     return any(item not in former for item in (after if isinstance(after, list) else []))
@@ -233,7 +240,7 @@ class PlanStage:
 def list_stages(plan: Plan) -> Iterator[PlanStage]:
     """The stages of *plan* in their order. One without anything to do is left out, unless something must hold then."""
     loading = loading_stage_of(plan)
-    must_load = loading <= Stage.MAPPINGS or bool(plan.unread_servers)
+    must_load = loading <= Stage.LOAD_MAPPINGS or bool(plan.unread_servers)
     changes: defaultdict[Stage, list[Change]] = defaultdict(list)
     for change in plan.changes:
         changes[stage_of(change)].append(change)
@@ -241,16 +248,16 @@ def list_stages(plan: Plan) -> Iterator[PlanStage]:
     for gate in (*plan.gates, *plan.resumed):
         gates[stage_after(gate)].append(gate)
     for stage in Stage:
-        is_resyncing = stage is Stage.RESYNCED_READERS
+        is_resyncing = stage is Stage.RESYNC_READERS
         plan_stage = PlanStage(
             stage=stage,
             gates=tuple(gates[stage]),
             changes=tuple(changes[stage]),
             rules=plan.rules if stage is loading else (),
             readers=plan.readers_to_resync if is_resyncing else (),
-            gates_meanwhile=tuple(gates[Stage.RECORDED_MOVES]) if is_resyncing else (),
-            servers=plan.leaving if stage is Stage.RETIRED_SERVERS else (),
-            waits_for_mappings=must_load and stage > Stage.MAPPINGS and stage is not Stage.COMPARED_REPLICAS,
+            gates_meanwhile=tuple(gates[Stage.RECORD_MOVES]) if is_resyncing else (),
+            servers=plan.leaving if stage is Stage.REMOVE_SERVERS else (),
+            waits_for_mappings=must_load and stage > Stage.LOAD_MAPPINGS and stage is not Stage.COMPARE_REPLICAS,
         )
         if plan_stage.changes or plan_stage.rules or plan_stage.gates or plan_stage.servers:
             # Once the first stage that waits for them has begun, they are loaded.
@@ -265,9 +272,9 @@ def loading_stage_of(plan: Plan) -> Stage:
     And last where it takes away what streams of a former layout need to hand on what they have.
     """
     if _leaves_former(plan) and all(rule.only_removes for rule in plan.rules):
-        return Stage.FORMER_ACCOUNTS
+        return Stage.UNLOAD_FORMER_ACCOUNTS
     is_first = any(rule.kind != RULE for rule in plan.rules) and all(rule.only_adds for rule in plan.rules)
-    return Stage.ACCOUNTS if is_first else Stage.MAPPINGS
+    return Stage.LOAD_ACCOUNTS if is_first else Stage.LOAD_MAPPINGS
 
 
 def _leaves_former(plan: Plan) -> bool:
@@ -283,7 +290,7 @@ def stage_as_dict(stage: PlanStage) -> dict[str, Any]:
         "stage": stage.stage.name.lower(),
         "title": stage.title,
         "gates": [
-            *([{"gate": "loaded"}] if stage.waits_for_mappings else []),
+            *([{"gate": "mappings_are_loaded"}] if stage.waits_for_mappings else []),
             *({"gate": gate.kind.value, "stream": gate.stream, "others": gate.counterparts} for gate in stage.gates),
         ],
         "changes": [change.config.name for change in stage.changes],

@@ -129,7 +129,7 @@ def lookup_subjects(topology: Topology, stream: VirtualStream, part: PhysicalPar
     The subjects that a stream which sources declares, though nobody publishes them to it.
 
     In an account of its own it can: there clients that look a stream up by subject find it. In a domain, and where it gives
-    the order its name, it can once every server maps publishes away from it (`Stage.NAMED_STREAMS`), unless it publishes
+    the order its name, it can once every server maps publishes away from it (`Stage.ADD_CLIENT_SUBJECTS`), unless it publishes
     them again for core subscribers: these it would store once more.
     """
     if part.role is Role.ORDER and stream.is_order_named:

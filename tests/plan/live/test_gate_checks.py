@@ -168,7 +168,7 @@ async def test_a_lost_origins_end_is_found_however_much_others_have_published_si
 
 async def test_a_copy_holds_all_of_a_stream_whose_newest_messages_were_deleted(tmp_path: Path) -> None:
     """Such as the canaries of a probe: a mirror counts them when another message comes, which may be never."""
-    gate = Gate(kind=GateKind.COPIED, stream="foo", counterparts=("donor",))
+    gate = Gate(kind=GateKind.COPY_IS_COMPLETE, stream="foo", counterparts=("donor",))
     with JetStreamServer(tmp_path) as server:
         await asyncio.to_thread(fill, server, "donor", [("donor.a", b"", None)] * 7)
         for seq in (6, 7):
@@ -190,7 +190,7 @@ async def test_a_copy_goes_only_if_its_origin_holds_the_same(version: str | None
     """A server that dies while a stream moves to it may have a part of it, and go on with that."""
     server = JetStreamServer(tmp_path, version)
     server.start()
-    gate = Gate(kind=GateKind.ARRIVED, stream="foo", counterparts=("foo-read-west",))
+    gate = Gate(kind=GateKind.COPIES_HOLD_NO_MORE, stream="foo", counterparts=("foo-read-west",))
 
     async def publish(number: int) -> None:
         await asyncio.to_thread(fill, server, "foo", [("foo.a", b"", None)] * number)
@@ -218,7 +218,7 @@ async def test_a_copy_goes_only_if_its_origin_holds_the_same(version: str | None
 @pytest.mark.parametrize("max_age", [None, 3_600_000_000_000, 1_000_000_000], ids=["unlimited", "1 h", "1 s"])
 async def test_a_stream_that_has_moved_holds_what_it_held(max_age: int | None, tmp_path: Path) -> None:
     """Unless its age may have removed that."""
-    server, gate = JetStreamServer(tmp_path, "2.12.8"), Gate(kind=GateKind.RECORDED, stream="foo")
+    server, gate = JetStreamServer(tmp_path, "2.12.8"), Gate(kind=GateKind.MOVE_IS_RECORDED, stream="foo")
     server.start()
     limits = {} if max_age is None else {"max_age": max_age}
 
@@ -251,8 +251,8 @@ async def test_what_an_earlier_run_noted_of_a_stream_that_moves_is_looked_for(tm
     """That run was killed, and the stream's new server began with what came after the move."""
     server = JetStreamServer(tmp_path, "2.12.8")
     server.start()
-    arrived = Gate(kind=GateKind.ARRIVED, stream="foo", counterparts=("foo-read-west",))
-    recorded = Gate(kind=GateKind.RECORDED, stream="foo")
+    arrived = Gate(kind=GateKind.COPIES_HOLD_NO_MORE, stream="foo", counterparts=("foo-read-west",))
+    recorded = Gate(kind=GateKind.MOVE_IS_RECORDED, stream="foo")
 
     async def api(name: str, request: Mapping[str, Any]) -> Any:
         return await asyncio.to_thread(server.api, name, request)
@@ -282,7 +282,7 @@ async def test_what_an_earlier_run_noted_of_a_stream_that_moves_is_looked_for(tm
 
 
 async def test_a_copy_in_which_there_never_was_a_message_may_go(tmp_path: Path) -> None:
-    gate = Gate(kind=GateKind.ARRIVED, stream="foo", counterparts=("foo-read-west",))
+    gate = Gate(kind=GateKind.COPIES_HOLD_NO_MORE, stream="foo", counterparts=("foo-read-west",))
     with JetStreamServer(tmp_path) as server:
         await asyncio.to_thread(fill, server, "foo", [])
         await asyncio.to_thread(fill, server, "foo-read-west", [], subjects=None, mirror={"name": "foo"})
@@ -292,7 +292,7 @@ async def test_a_copy_in_which_there_never_was_a_message_may_go(tmp_path: Path) 
 
 async def test_a_stream_that_still_grows_is_not_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_checks, "STEADY_SECONDS", 0.2)
-    gate = Gate(kind=GateKind.AT_REST, stream="foo")
+    gate = Gate(kind=GateKind.SOURCED_MESSAGES_ARE_STORED, stream="foo")
     with JetStreamServer(tmp_path) as server:
         await asyncio.to_thread(fill, server, "foo", [])
         async with connect(Endpoint(urls=(server.url,)), "east") as connection:
@@ -324,7 +324,7 @@ async def test_a_stream_that_is_scaled_is_there_when_all_of_its_replicas_are_cur
         info = await connection.request_json(f"$JS.API.STREAM.INFO.{name}")
     leader = next(address for address in list_addresses("scaled") if address.server.name == info["cluster"]["leader"])
     async with connect(replace(west, urls=(f"nats://127.0.0.1:{leader.client}",)), "west") as connection:
-        checker, gate = LiveGateChecker(connection), Gate(kind=GateKind.SETTLED, stream=name)
+        checker, gate = LiveGateChecker(connection), Gate(kind=GateKind.REPLICAS_ARE_CURRENT, stream=name)
         assert await checker.find_missing(gate) is None
         asked = {leader.server.name, await find_meta_leader(west.monitor)}
         stopped = next(pid for server, pid in pids("scaled").items() if server not in asked and pid is not None)
@@ -353,7 +353,7 @@ async def wait_for_gate(checker: LiveGateChecker, gate: Gate) -> None:
 
 async def check_that_replicas_are_compared(connection: Connection, topology: Topology, name: str) -> None:
     """Also where a replica is current, and has begun with what came after the stream was scaled up."""
-    gate, read = Gate(kind=GateKind.SCALED, stream=name), []
+    gate, read = Gate(kind=GateKind.REPLICAS_ARE_COMPLETE, stream=name), []
     replicas = ReplicaReader(topology, Servers(endpoints={}, lab="scaled", description=""))
     for number in range(3):
         await connection.request(f"_vs.foo.west.foo.{number}", b"", timeout=30)
@@ -377,7 +377,7 @@ async def check_that_replicas_are_compared(connection: Connection, topology: Top
         return dict.fromkeys(read[-1], 0)
 
     empty = LiveGateChecker(connection, read_replicas=read_nothing)
-    for kind in (GateKind.SCALED, GateKind.HELD):
+    for kind in (GateKind.REPLICAS_ARE_COMPLETE, GateKind.QUORUM_IS_CURRENT):
         assert "hold nothing of" in (await empty.find_missing(Gate(kind=kind, stream=name)) or "")
     # What limits remove from the front meanwhile, they may have removed from a replica first.
     limited = LiveGateChecker(connection, read_replicas=read_late)

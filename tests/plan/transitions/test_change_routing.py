@@ -62,7 +62,7 @@ async def test_the_new_layout_is_made_and_fed_beside_the_old_one() -> None:
     assert "clients notice nothing of this step: they stay" in render_plan(plan)
     assert {change.config.name for change in plan.changes if isinstance(change, Create)} == NEW
     assert len(plan.changes) == len(NEW)
-    assert loading_stage_of(plan) is Stage.ACCOUNTS
+    assert loading_stage_of(plan) is Stage.LOAD_ACCOUNTS
     for change in (change for change in plan.changes if isinstance(change, Create)):
         region = change.config.name.removesuffix("/foo")[2:]
         follows = {f"M_clients/foo-read-{region}"} if change.config.name.startswith("R_") else set()
@@ -74,9 +74,9 @@ async def test_the_new_layout_is_made_and_fed_beside_the_old_one() -> None:
 async def test_clients_are_led_over_once_the_new_layout_has_everything() -> None:
     plan = plan_change(AHEAD, BEHIND, await servers_with(AHEAD, as_former=True))
     assert (plan.blocked, plan.changes, plan.is_destructive) == ((), (), False)
-    assert loading_stage_of(plan) is Stage.MAPPINGS
+    assert loading_stage_of(plan) is Stage.LOAD_MAPPINGS
     assert [(gate.kind, gate.stream, gate.counterparts) for gate in plan.gates] == [
-        (GateKind.FED, f"R_{region}/foo", (f"M_clients/foo-read-{region}",)) for region in TWO
+        (GateKind.HAS_ALL_OF_SOURCES, f"R_{region}/foo", (f"M_clients/foo-read-{region}",)) for region in TWO
     ]
     assert "clients move over: " in render_plan(plan)
     after = plan_change(BEHIND, BEHIND, await servers_with(BEHIND, as_former=True))
@@ -90,11 +90,11 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
     assert plan.is_destructive
     assert {change.config.name for change in plan.changes if isinstance(change, Delete)} == FORMER
     assert [(stage.title, [gate.kind for gate in stage.gates]) for stage in list_stages(plan)] == [
-        ("drain former streams", [GateKind.PASSED_ON] * 2),
-        ("remove sources", [GateKind.DRAINED] * 2),
-        ("delete read streams", [GateKind.UNCHANGED] * 4),
+        ("drain former streams", [GateKind.FORMER_READERS_HAVE_ALL] * 2),
+        ("remove sources", [GateKind.READERS_HAVE_ALL] * 2),
+        ("delete read streams", [GateKind.NOTHING_HAS_ARRIVED_SINCE] * 4),
         ("delete write streams", []),
-        ("delete former accounts", []),
+        ("unload former accounts", []),
     ]
     assert "every server has loaded the mappings" not in render_plan(plan)
     assert "clients lose the consumers of the old streams" in render_plan(plan)
@@ -104,9 +104,9 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
         after = next(stream.config for stream in AFTER.streams if stream.config.name == name)
         await servers.update(after)
     rest = plan_change(BEHIND, AFTER, servers)
-    assert {stage_of(change) for change in rest.changes} == {Stage.DELETED_READ_STREAMS, Stage.DELETED_WRITE_STREAMS}
-    assert {gate.kind for gate in rest.gates} == {GateKind.UNCHANGED}
-    assert loading_stage_of(rest) is Stage.FORMER_ACCOUNTS
+    assert {stage_of(change) for change in rest.changes} == {Stage.DELETE_READ_STREAMS, Stage.DELETE_WRITE_STREAMS}
+    assert {gate.kind for gate in rest.gates} == {GateKind.NOTHING_HAS_ARRIVED_SINCE}
+    assert loading_stage_of(rest) is Stage.UNLOAD_FORMER_ACCOUNTS
 
 
 async def test_accounts_that_are_yours_to_load_are_left_until_the_old_layout_has_gone() -> None:
@@ -141,7 +141,7 @@ async def test_there_is_a_way_back_until_clients_have_been_led_over() -> None:
     plan = plan_change(AHEAD, MAPPED, servers)
     assert plan.blocked == ()
     assert {change.config.name for change in plan.changes if isinstance(change, Delete)} == NEW
-    assert loading_stage_of(plan) is Stage.FORMER_ACCOUNTS
+    assert loading_stage_of(plan) is Stage.UNLOAD_FORMER_ACCOUNTS
     assert "clients notice nothing of this step: they have not left" in render_plan(plan)
 
     servers.hold("W_west/foo", 1)

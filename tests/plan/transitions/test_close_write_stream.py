@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, read_back, render_streams
 from vstream.apply.execute import ApplyResult, execute_plan
-from vstream.plan.plan import Handover, Plan, Update
+from vstream.plan.plan import Plan, TransitionStep, Update
 from vstream.plan.saved import require_same
 from vstream.plan.stages import list_stages
 from vstream.topology.bundle import Bundle
@@ -46,7 +46,7 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
     await run(servers, regions(routing, ALL))
     plan = plan_change(servers, regions(routing, TWO))
     assert plan.blocked == ()
-    closing = [change for change in plan.changes if isinstance(change, Update) and change.handover is Handover.CLOSE]
+    closing = [change for change in plan.changes if isinstance(change, Update) and change.step is TransitionStep.CLOSE]
     assert [change.config.name for change in closing] == ([closes] if closes else [])
     titles = [stage.title for stage in list_stages(plan)]
     assert titles == [

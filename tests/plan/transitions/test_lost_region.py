@@ -44,7 +44,7 @@ def plan_loss(of: Bundle, observed: Observed, *losses: RegionLoss) -> Plan:
 async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last() -> None:
     servers, observed = await make_orphaned()
     waiting = make_plan("acme", render_streams(TWO), observed)
-    assert [gate.kind for gate in waiting.gates] == [GateKind.DRAINED]
+    assert [gate.kind for gate in waiting.gates] == [GateKind.READERS_HAVE_ALL]
     plan = plan_loss(render_streams(TWO), replace(observed, unread_servers=("http://east",)))
     assert plan.gates == ()
     assert plan.unread_servers == ()

@@ -104,7 +104,7 @@ async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path,
     async with under_load(sent, list_endpoints("plain")):
         await sent.wait_for_acknowledged(RATE)
         planned = (await asyncio.to_thread(vstream, "plan", file, "--format", "json")).json()
-        (mappings,) = [stage for stage in planned["stages"] if stage["stage"] == "mappings"]
+        (mappings,) = [stage for stage in planned["stages"] if stage["stage"] == "load_mappings"]
         assert {(gate["stream"], *gate["others"]) for gate in mappings["gates"]} == {
             ("foo-read-west", "foo"),
             ("foo-read-east", "foo"),

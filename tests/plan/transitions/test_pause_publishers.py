@@ -65,14 +65,20 @@ async def test_it_is_paused_at_rest_changed_held_and_resumed(write: Mapping[str,
     servers = await servers_of("2.14.6")
     desired = render(write, description="new")
     plan = plan_change(servers, desired)
-    assert [stage.title for stage in list_stages(plan)][:3] == ["pause streams", "write streams", "resume streams"]
+    assert [stage.title for stage in list_stages(plan)][:3] == [
+        "pause streams",
+        "change write streams",
+        "resume streams",
+    ]
     assert (await run(servers, desired)).is_complete
     calls = [call for call in servers.calls if call.endswith(WRITE)]
-    assert [call for call in calls if call.startswith(("update", "gate paused", "gate held"))] == [
+    assert [
+        call for call in calls if call.startswith(("update", "gate publishes_are_stored", "gate quorum_is_current"))
+    ] == [
         f"update {WRITE}",
-        f"gate paused {WRITE}",
+        f"gate publishes_are_stored {WRITE}",
         f"update {WRITE}",
-        f"gate held {WRITE}",
+        f"gate quorum_is_current {WRITE}",
         f"update {WRITE}",
         f"update {WRITE}",  # which forgets that replicas were to be compared, or a move to be recorded
     ]
@@ -100,21 +106,23 @@ async def test_only_what_may_lose_messages_is_paused(
 ) -> None:
     servers = await servers_of(*versions, messages=messages)
     kinds = {gate.kind for gate in plan_change(servers, render(CHANGES[0])).gates}
-    assert (GateKind.HELD in kinds) is is_paused
+    assert (GateKind.QUORUM_IS_CURRENT in kinds) is is_paused
     # Clients publish into write streams only, and more replicas than one have agreed on what they hold.
-    assert GateKind.HELD not in {gate.kind for gate in plan_change(servers, render(read={"replicas": 3})).gates}
+    assert GateKind.QUORUM_IS_CURRENT not in {
+        gate.kind for gate in plan_change(servers, render(read={"replicas": 3})).gates
+    }
     three = await servers_with(render(CHANGES[0]))
     three.versions["west"] = index_versions(*versions)
     three.streams_by_name[WRITE] = replace(three.streams_by_name[WRITE], cluster="west", messages=7)
     for write in (ONE, {**MOVED, "replicas": 3}):
-        assert GateKind.HELD not in {gate.kind for gate in plan_change(three, render(write)).gates}
+        assert GateKind.QUORUM_IS_CURRENT not in {gate.kind for gate in plan_change(three, render(write)).gates}
 
 
 async def test_servers_that_nobody_asked_are_as_new_as_the_topology_says() -> None:
     servers = await servers_of("2.15.1", "")
     for oldest, is_paused in (((2, 14), True), ((2, 15), False)):
         plan = make_plan("acme", render(CHANGES[0]), servers.observe(), server_version=oldest)
-        assert (GateKind.HELD in {gate.kind for gate in plan.gates}) is is_paused
+        assert (GateKind.QUORUM_IS_CURRENT in {gate.kind for gate in plan.gates}) is is_paused
 
 
 class KilledError(Exception):
@@ -158,12 +166,14 @@ async def test_killed_before_or_after_any_step_the_next_run_goes_on(write: Mappi
             assert (await run(servers, desired)).is_complete
             assert plan_change(servers, desired).is_empty
             if paused:
-                (held, resumed) = (servers.calls.index(f"{call} {WRITE}") for call in ("gate held", "update"))
+                (held, resumed) = (
+                    servers.calls.index(f"{call} {WRITE}") for call in ("gate quorum_is_current", "update")
+                )
                 if updates + does_last == 1:
-                    assert servers.calls.index(f"gate paused {WRITE}") < resumed < held
+                    assert servers.calls.index(f"gate publishes_are_stored {WRITE}") < resumed < held
                 else:
                     assert held < resumed
-                    assert (f"gate scaled {WRITE}" in servers.calls) is (write["replicas"] == 3)
+                    assert (f"gate replicas_are_complete {WRITE}" in servers.calls) is (write["replicas"] == 3)
 
 
 @pytest.mark.parametrize("write", CHANGES)
@@ -235,10 +245,10 @@ async def test_what_still_moves_is_not_changed_before_it_is_there() -> None:
     servers = await servers_of("2.15.1")
     servers.streams_by_name[READ] = replace(servers.streams_by_name[READ], replicas=2)
     desired = render(description="new")
-    (landed,) = (gate for gate in plan_change(servers, desired).gates if gate.kind is GateKind.LANDED)
+    (landed,) = (gate for gate in plan_change(servers, desired).gates if gate.kind is GateKind.MOVE_IS_OVER)
     assert landed.stream == READ
     assert (await run(servers, desired)).is_complete
-    assert servers.calls[0] == f"gate landed {READ}"
+    assert servers.calls[0] == f"gate move_is_over {READ}"
 
 
 async def test_a_reviewed_plan_is_the_same_after_more_publishes() -> None:

@@ -126,10 +126,10 @@ async def test_the_origin_waits_until_it_has_everything_of_the_copy_although_its
     servers = await make_orphaned()
     plan = plan_for(lose_west("central"), servers, "prices")
     loss = RegionLoss(stream="prices", region="west", readers={"prices-read-central": 5}, is_origin=True)
-    copied = Gate(kind=GateKind.COPIED, stream="prices", counterparts=("prices-read-central",))
+    copied = Gate(kind=GateKind.COPY_IS_COMPLETE, stream="prices", counterparts=("prices-read-central",))
     # The copy stays for as long as another command that has not seen the origin may still forget it.
-    resting = Gate(kind=GateKind.AT_REST, stream="prices")
-    assert stage_after(resting) < Stage.REPLACED_COPIES
+    resting = Gate(kind=GateKind.SOURCED_MESSAGES_ARE_STORED, stream="prices")
+    assert stage_after(resting) < Stage.DELETE_REPLACED_COPIES
     assert adapt_to_losses(plan, (), (loss,), ()).gates == (copied, resting)
 
 

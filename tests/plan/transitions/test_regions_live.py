@@ -54,10 +54,10 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:
         planned = await command("plan", file, "--format", "json")
         stages = planned.json()["stages"]
         assert [stage["stage"] for stage in stages] == [
-            "mappings",
-            "dropped_sources",
-            "deleted_read_streams",
-            "deleted_write_streams",
+            "load_mappings",
+            "remove_sources",
+            "delete_read_streams",
+            "delete_write_streams",
         ]
         # What east takes while nobody can hear it must not be forgotten.
         assert (await command("chaos", "isolate", "east", "--topology", file, "--yes-really")).code == 0

@@ -33,9 +33,9 @@ async def test_read_streams_have_everything_of_a_plain_stream_before_clients_are
     rules = {server.server.name: {"a": ("b",)} for server in bundle.servers}
     made = plan(bundle, Observed(streams={"foo": plain()}, rules=rules))
     assert not made.blocked
-    fed = [gate for gate in made.gates if gate.kind is GateKind.FED]
+    fed = [gate for gate in made.gates if gate.kind is GateKind.HAS_ALL_OF_SOURCES]
     assert {(gate.stream, gate.counterparts, stage_after(gate)) for gate in fed} == {
-        (f"foo-read-{region}", ("foo",), Stage.MAPPINGS) for region in ("west", "central", "east")
+        (f"foo-read-{region}", ("foo",), Stage.LOAD_MAPPINGS) for region in ("west", "central", "east")
     }
 
 
@@ -60,6 +60,6 @@ async def test_once_it_is_over_the_source_goes_when_nothing_more_comes() -> None
     observed = servers.observe()
     with_plain = replace(observed, streams={**observed.streams, "foo": plain()})
     (gate,) = plan(render_streams(), with_plain).gates
-    assert (gate.kind, gate.stream) == (GateKind.DRAINED, "foo")
+    assert (gate.kind, gate.stream) == (GateKind.READERS_HAVE_ALL, "foo")
     # Of a stream that somebody has deleted, nothing is to come.
     assert plan(render_streams(), observed).gates == ()

@@ -120,7 +120,7 @@ def list_unknowns(plan: Plan) -> list[str]:
             f"could not read the loaded mappings of {', '.join(plan.unread_servers)}: "
             "does `monitor` under `connect` list every server, and do all of them run?"
         )
-        waiting = sum(stage_of(change) > Stage.MAPPINGS for change in plan.changes)
+        waiting = sum(stage_of(change) > Stage.LOAD_MAPPINGS for change in plan.changes)
         sentences.append(f"{text} Until then {format_count(waiting, 'removal')} must wait." if waiting else text)
     return sentences
 

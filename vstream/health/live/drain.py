@@ -117,7 +117,7 @@ def _list_gates(topology: Topology, region: str) -> Iterator[Gate]:
             if pair.origin.place == region and pair.reader.place != region:
                 readers.setdefault(pair.origin.name, []).append(pair.reader.name)
     for origin, taking in readers.items():
-        yield Gate(kind=GateKind.DRAINED, stream=origin, counterparts=tuple(taking))
+        yield Gate(kind=GateKind.READERS_HAVE_ALL, stream=origin, counterparts=tuple(taking))
 
 
 async def _move_leaders(

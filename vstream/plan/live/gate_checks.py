@@ -98,42 +98,42 @@ class LiveGateChecker:
     async def _check_gate(self, gate: Gate) -> str | None:
         match gate.kind:
             case (
-                GateKind.LANDED
-                | GateKind.PAUSED
-                | GateKind.HELD
-                | GateKind.SETTLED
-                | GateKind.ARRIVED
-                | GateKind.RECORDED
-                | GateKind.SCALED
+                GateKind.MOVE_IS_OVER
+                | GateKind.PUBLISHES_ARE_STORED
+                | GateKind.QUORUM_IS_CURRENT
+                | GateKind.REPLICAS_ARE_CURRENT
+                | GateKind.COPIES_HOLD_NO_MORE
+                | GateKind.MOVE_IS_RECORDED
+                | GateKind.REPLICAS_ARE_COMPLETE
             ):
                 return await self._check_place(gate)
-            case GateKind.COPIED:
+            case GateKind.COPY_IS_COMPLETE:
                 return await self._check_copy(gate)
-            case GateKind.AT_REST:
+            case GateKind.SOURCED_MESSAGES_ARE_STORED:
                 return await self._check_at_rest(gate)
-            case GateKind.FED:
+            case GateKind.HAS_ALL_OF_SOURCES:
                 return await self._check_fed(gate)
-            case GateKind.DRAINED | GateKind.PASSED_ON:
+            case GateKind.READERS_HAVE_ALL | GateKind.FORMER_READERS_HAVE_ALL:
                 return await self._check_drained(gate)
-            case GateKind.UNCHANGED:
+            case GateKind.NOTHING_HAS_ARRIVED_SINCE:
                 return await self._check_unchanged(gate)
             case _:
                 assert_never(gate.kind)
 
     async def _check_place(self, gate: Gate) -> str | None:
-        if gate.kind is GateKind.RECORDED:
+        if gate.kind is GateKind.MOVE_IS_RECORDED:
             return await self._check_recorded(gate)
-        if gate.kind is GateKind.HELD:
+        if gate.kind is GateKind.QUORUM_IS_CURRENT:
             return await self._check_held(gate)
         if (missing := await self._check_settled(gate)) is not None:
             return missing
         match gate.kind:
-            case GateKind.PAUSED:
+            case GateKind.PUBLISHES_ARE_STORED:
                 return await self._check_at_rest(gate)
-            case GateKind.SCALED:
+            case GateKind.REPLICAS_ARE_COMPLETE:
                 return await self._compare_replicas(gate.stream)
             case _:
-                copies = gate.counterparts if gate.kind is GateKind.ARRIVED else ()
+                copies = gate.counterparts if gate.kind is GateKind.COPIES_HOLD_NO_MORE else ()
                 return await self._compare_copies(gate.stream, copies)
 
     async def _check_settled(self, gate: Gate) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import ACCOUNT, USERS, Blocked, FieldChange, Note, Update
-from vstream.plan.stages import lists_more, names_clients_subjects
+from vstream.plan.stages import lists_client_subjects, lists_more_subjects
 from vstream.topology import stream_config
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Role, Routing
@@ -185,11 +185,11 @@ def block_half_moved_streams(outcomes: Sequence[Outcome], context: DiffContext) 
 
 def swaps_subjects(stream: RenderedStream, fields: Sequence[FieldChange]) -> bool:
     """Whether *fields* add subjects to a stream that carries those of clients, and take others out."""
-    if not names_clients_subjects(stream.config, stream.role):
+    if not lists_client_subjects(stream.config, stream.role):
         return False
     changes = [change for change in fields if change.field == "subjects"]
-    adds = any(lists_more(change.before, change.after) for change in changes)
-    return adds and any(lists_more(change.after, change.before) for change in changes)
+    adds = any(lists_more_subjects(change.before, change.after) for change in changes)
+    return adds and any(lists_more_subjects(change.after, change.before) for change in changes)
 
 
 def note_duplicate_imports(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:

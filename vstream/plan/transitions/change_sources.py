@@ -2,8 +2,8 @@
 Reconfigure a source: its filter or its transforms change.
 
 For servers that is another source, which begins with the first message that is still stored: everything would arrive
-again. So the reader first stops (STOP: the source goes, and where it continues is recorded). Once everything on its way
-is stored, it sources as it should from there (SOURCE, `opt_start_seq`).
+again. So the reader first stops (STOP_SOURCING: the source goes, and where it continues is recorded). Once everything on its way
+is stored, it sources as it should from there (CONTINUE_SOURCING, `opt_start_seq`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vstream.plan.context import DiffContext
-from vstream.plan.plan import FieldChange, Handover, Update
+from vstream.plan.plan import FieldChange, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.subjects.algebra import FULL_WILDCARD, is_subset, overlaps
@@ -102,7 +102,7 @@ def stop_sources(
         role=stream.role,
         fields=tuple(replace(change, after=None, risk=Risk.DISRUPTIVE, why=why) for change in reconfigured),
         adopts=adopts,
-        handover=Handover.STOP,
+        step=TransitionStep.STOP_SOURCING,
     )
 
 
@@ -124,4 +124,4 @@ def start_sources(update: Update) -> Update:
             fields.append(replace(change, risk=Risk.DISRUPTIVE, why="each source has its own from now on"))
         else:
             fields.append(change)
-    return replace(update, fields=tuple(fields), adopts=False, handover=Handover.SOURCE)
+    return replace(update, fields=tuple(fields), adopts=False, step=TransitionStep.CONTINUE_SOURCING)

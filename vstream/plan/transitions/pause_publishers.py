@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import FieldChange, Handover, Update
+from vstream.plan.plan import FieldChange, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.topology.naming import is_paused, pause_subject
 from vstream.topology.stream_config import ObservedStream
@@ -31,12 +31,12 @@ def pause_while_moving(outcomes: Sequence[Outcome], context: DiffContext) -> Ite
     """Pause what may lose messages while it moves or is scaled up, and resume it afterwards, also if an earlier run paused it."""
     for outcome in outcomes:
         observed = context.streams.get(outcome.config.name) if isinstance(outcome, Update) else None
-        if not isinstance(outcome, Update) or observed is None or outcome.handover is not None:
+        if not isinstance(outcome, Update) or observed is None or outcome.step is not None:
             yield outcome
         elif _may_lose_messages(outcome, observed, context):
             yield from _plan_steps(outcome, observed)
         elif is_paused(observed.config):
-            yield replace(outcome, fields=tuple(map(_as_resumed, outcome.fields)), handover=Handover.RESUME)
+            yield replace(outcome, fields=tuple(map(_as_resumed, outcome.fields)), step=TransitionStep.RESUME)
         else:
             yield outcome
 
@@ -66,11 +66,11 @@ def _plan_steps(update: Update, observed: ObservedStream) -> Iterator[Update]:
         before = list(observed.config.subjects)
         pause = FieldChange(field="subjects", before=before, after=[*paused], risk=Risk.DISRUPTIVE, why=why)
         config = observed.config.with_fields(subjects=[*paused])
-        yield replace(update, config=config, fields=(pause,), adopts=False, handover=Handover.PAUSE)
+        yield replace(update, config=config, fields=(pause,), adopts=False, step=TransitionStep.PAUSE)
     fields = tuple(change for change in update.fields if change.field != "subjects")
     yield replace(update, config=update.config.with_fields(subjects=[*paused]), fields=fields)
     resume = FieldChange(field="subjects", before=[*paused], after=subjects, risk=Risk.SAFE, why=_RESUMED)
-    yield replace(update, fields=(resume,), adopts=False, handover=Handover.RESUME)
+    yield replace(update, fields=(resume,), adopts=False, step=TransitionStep.RESUME)
 
 
 def _as_resumed(change: FieldChange) -> FieldChange:

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from vstream.plan.consumer_failover import is_record, move_record, record_name
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Blocked, Create, CreateConsumer, Delete, FieldChange, Handover, Note, Update
+from vstream.plan.plan import Blocked, Create, CreateConsumer, Delete, FieldChange, Note, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.topology import physical
@@ -50,7 +50,7 @@ def replace_copies(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
     What `vstream consumer sync` has kept beside it of dead regions goes over to the origin: it may be nowhere else.
     """
     updates = [outcome for outcome in outcomes if isinstance(outcome, Update)]
-    opened = {update.config.name for update in updates if update.handover is Handover.OPEN}
+    opened = {update.config.name for update in updates if update.step is TransitionStep.OPEN}
     origins = {
         _replaced_copy(stream, context): stream for stream in context.desired_streams if stream.config.name in opened
     }
@@ -139,7 +139,7 @@ def _detach(copy: ObservedStream, region: str) -> Update:
         region=region,
         role=Role.READ,
         fields=(FieldChange(field="mirror", before=before, after=None, risk=Risk.SAFE, why=why),),
-        handover=Handover.DETACH,
+        step=TransitionStep.DETACH,
     )
 
 
@@ -172,7 +172,7 @@ def _open(stream: RenderedStream) -> Update:
         region=stream.region,
         role=stream.role,
         fields=(FieldChange(field="subjects", before=[], after=subjects, risk=Risk.SAFE, why=why),),
-        handover=Handover.OPEN,
+        step=TransitionStep.OPEN,
     )
 
 

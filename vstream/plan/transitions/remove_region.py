@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import product
 
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Change, Delete, FieldChange, Handover, Plan, RegionLoss, Update
+from vstream.plan.plan import Change, Delete, FieldChange, Plan, RegionLoss, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.plan.stages import stage_of
 from vstream.topology import physical
@@ -64,7 +64,7 @@ def _close_before_delete(change: Delete, context: DiffContext) -> Iterator[Updat
         region=change.region,
         role=change.role,
         fields=(FieldChange(field="subjects", before=before, after=[*after], risk=Risk.DISRUPTIVE, why=why),),
-        handover=Handover.CLOSE,
+        step=TransitionStep.CLOSE,
     )
 
 
@@ -96,7 +96,7 @@ def _forget(stream: DeadStream) -> Delete:
 
 def _note_ends(change: Change, losses: Sequence[RegionLoss]) -> Change:
     """*change*, which notes how far the reader was in what it sources no more."""
-    if not isinstance(change, Update) or change.handover is not None:
+    if not isinstance(change, Update) or change.step is not None:
         return change
     name, sources = change.config.name, change.config.source_names
     dropped = [loss for loss in losses if name in loss.last_seqs and loss.stream not in sources]

@@ -2,7 +2,7 @@
 Seed a new region's read stream: mirror an existing one, then switch it to sources.
 
 A stream that only sources gets no more than what the write streams still hold. So the new stream first mirrors the read
-stream of another region. Then it stops (STOP), and once everything on its way is stored, it sources (SOURCE): servers
+stream of another region. Then it stops (STOP_SOURCING), and once everything on its way is stored, it sources (CONTINUE_SOURCING): servers
 continue after the last message of each source that they find in it. Switching in one step would store messages that are
 on their way and then source them again. `opt_start_seq` says where to continue a source that has no message left in it.
 
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vstream.formatting import summarize_names
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Blocked, Create, FieldChange, Handover, Note, Update
+from vstream.plan.plan import Blocked, Create, FieldChange, Note, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
 from vstream.topology import physical
@@ -122,7 +122,7 @@ def stop_copy(stream: RenderedStream, donor: str) -> Update:
                 why="it sources nothing more from there, and keeps what it has",
             ),
         ),
-        handover=Handover.STOP,
+        step=TransitionStep.STOP_SOURCING,
     )
 
 
@@ -136,7 +136,7 @@ def _seed_source(stream: RenderedStream, changes: Sequence[FieldChange]) -> Upda
         region=stream.region,
         role=stream.role,
         fields=(*sources, *changes),
-        handover=Handover.SOURCE,
+        step=TransitionStep.CONTINUE_SOURCING,
     )
 
 
@@ -146,7 +146,7 @@ def block_incomplete_readers(outcomes: Sequence[Outcome], context: DiffContext) 
     for change in outcomes:
         if not isinstance(change, Create | Update):
             continue
-        is_going_on = isinstance(change, Update) and change.handover is not Handover.SOURCE
+        is_going_on = isinstance(change, Update) and change.step is not TransitionStep.CONTINUE_SOURCING
         if not is_going_on and (leaving := _list_leaving_origins(change.config, context)):
             yield Blocked.of(
                 change,
