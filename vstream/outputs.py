@@ -441,20 +441,20 @@ class PlanOutput(Output):
     """What `apply` would change."""
 
     topology: str
-    observed: str
+    observed_digest: str
     changes: list[Plain]
     blocked: list[Plain]
     mappings: list[Plain]
     demands: list[Plain]
     unreachable: list[Plain]
-    asked: str | None
+    answering_region: str | None
     unread_servers: list[str]
-    leaving: list[str]
+    leaving_servers: list[str]
     gates: list[Plain]
     stages: list[Plain]
     notes: list[Plain]
     losses: list[str]
-    owned: int
+    owned_stream_count: int
     routing: Plain
 
 
@@ -613,7 +613,7 @@ class DoctorFindingOutput(TypedDict):
     severity: str
     about: str
     evidence: str
-    do: str
+    hint: str
 
 
 class DoctorOutput(Output):
@@ -738,7 +738,7 @@ class OpenFaultOutput(TypedDict):
     """A fault that was injected and not undone."""
 
     id: str
-    asked: str
+    command: str
     kind: str
     servers: list[str]
     where: str
@@ -757,7 +757,7 @@ class _FaultOptions(TypedDict, total=False):
 class ChaosFaultOutput(Output, _FaultOptions):
     """A fault that was injected, with its effects; with `--for`, also how soon all was healthy again."""
 
-    asked: str
+    command: str
 
 
 class FailoverOutput(Output):
@@ -865,7 +865,7 @@ class ScenarioExploreOutput(Output, _ExploreCounts):
     explored: list[Plain]
 
 
-VERSION: Final = 1
+VERSION: Final = 2
 FailbackOutput = FailoverOutput
 _CLASSES = {name.removesuffix("Output"): item for name, item in globals().items() if name.endswith("Output")}
 OUTPUTS: Final[dict[str, Any]] = {}

@@ -270,7 +270,7 @@
     at("topology").textContent = status.topology;
     drawList("problems", status.problems, status.problem_count);
     drawList("unknown", status.unknown, status.unknown_count);
-    const faults = status.faults.map((fault) => ({ about: fault.id, text: `${fault.asked}, since ${clock(Date.parse(fault.since) / 1000)}; \`vstream chaos heal ${fault.id}\` ends it` }));
+    const faults = status.faults.map((fault) => ({ about: fault.id, text: `${fault.command}, since ${clock(Date.parse(fault.since) / 1000)}; \`vstream chaos heal ${fault.id}\` ends it` }));
     drawList("faults", faults, faults.length);
     drawScenario(status.scenario);
     const { places, regions, cells, streams } = status;

@@ -201,7 +201,7 @@ async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None
     servers.rules = {"west-1": {}, "central-1": {}}
     observed = replace(servers.observe(), unread_servers=("east-1",))
     plan = make_plan("acme", bundle, observed)
-    assert not plan.rules
+    assert not plan.rule_changes
     applied = await execute_plan(plan, servers.administer(None))
     assert applied.unread_servers == ("east-1",)
     output = " ".join(line.plain for line in outcome.render_applied(applied, "mappings.cfg"))

@@ -19,8 +19,8 @@ from vstream.topology.stream_config import StreamConfig
 
 TOPOLOGY = check_topology(document("lost", 1).encode(), "lost.yaml").require()
 DELETION = Delete(config=StreamConfig(name="foo-read-east", fields={}), region="east", role=Role.READ, messages=9)
-EMPTY = Plan(topology="lost", observed="")
-DELETING = Plan(topology="lost", observed="", changes=(DELETION,))
+EMPTY = Plan(topology="lost", observed_digest="")
+DELETING = Plan(topology="lost", observed_digest="", changes=(DELETION,))
 SILENT = Blocked(name="foo", region="east", reason=UNANSWERED, hint="")
 
 
@@ -35,18 +35,21 @@ def test_a_plan_that_loses_messages_is_refused_where_nobody_has_allowed_it() -> 
 
 
 @pytest.mark.parametrize(
-    ("left", "end"),
+    ("remaining", "end"),
     [
         (EMPTY, ApplyEnd.DONE),
-        (Plan(topology="lost", observed="", unread_servers=("east-1",), rule_count=1), ApplyEnd.RULES_UNKNOWN),
+        (
+            Plan(topology="lost", observed_digest="", unread_servers=("east-1",), desired_rule_count=1),
+            ApplyEnd.RULES_UNKNOWN,
+        ),
         (DELETING, ApplyEnd.OPEN),
-        (Plan(topology="lost", observed="", blocked=(SILENT,)), ApplyEnd.UNANSWERED),
-        (Plan(topology="lost", observed="", blocked=(SILENT,), changes=(DELETION,)), ApplyEnd.OPEN),
+        (Plan(topology="lost", observed_digest="", blocked=(SILENT,)), ApplyEnd.UNANSWERED),
+        (Plan(topology="lost", observed_digest="", blocked=(SILENT,), changes=(DELETION,)), ApplyEnd.OPEN),
         (None, ApplyEnd.FAILED),
     ],
 )
-def test_what_is_left_says_how_a_run_ended(left: Plan | None, end: ApplyEnd) -> None:
-    applied = AppliedPlan(planned=as_server_plan(EMPTY, TOPOLOGY), result=ApplyResult(done=()), left=left)
+def test_what_is_left_says_how_a_run_ended(remaining: Plan | None, end: ApplyEnd) -> None:
+    applied = AppliedPlan(planned=as_server_plan(EMPTY, TOPOLOGY), result=ApplyResult(done=()), remaining=remaining)
     assert applied.outcome is end
     assert applied.is_done is (end in {ApplyEnd.DONE, ApplyEnd.RULES_UNKNOWN})
 
@@ -56,6 +59,6 @@ def test_a_gate_that_did_not_hold_leaves_something_to_do() -> None:
         gate=Gate(kind=GateKind.HAS_ALL_OF_SOURCES, stream="foo-read-east"), missing="it lacks 1 message"
     )
     applied = AppliedPlan(
-        planned=as_server_plan(EMPTY, TOPOLOGY), result=ApplyResult(done=(), gate_timeouts=(timeout,)), left=None
+        planned=as_server_plan(EMPTY, TOPOLOGY), result=ApplyResult(done=(), gate_timeouts=(timeout,)), remaining=None
     )
     assert applied.outcome is ApplyEnd.OPEN

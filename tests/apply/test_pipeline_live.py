@@ -46,4 +46,4 @@ async def test_what_was_done_is_known_where_planning_again_fails(state: Path) ->
         await lab.down("alone", purge=True)
     assert [type(change) for change in applied.result.done] == [Update]
     assert isinstance(applied.result.failure, NotReachableError)
-    assert (applied.outcome, applied.is_done, applied.left) == (ApplyEnd.FAILED, False, None)
+    assert (applied.outcome, applied.is_done, applied.remaining) == (ApplyEnd.FAILED, False, None)

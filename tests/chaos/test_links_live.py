@@ -154,7 +154,7 @@ def test_what_takes_more_or_bites_nobody_is_not_done(file: Path) -> None:
     again = chaos(file, "partition", "west | east")
     assert again.code == 1
     assert "nothing is left to cut: east ↔ west is cut already" in again.err
-    assert [fault["asked"] for fault in open_faults(file)] == ["isolate west"]
+    assert [fault["command"] for fault in open_faults(file)] == ["isolate west"]
     for sides, problem in (
         ("west | wset", "no region `wset`"),
         ("west | west", "cannot be on two sides"),

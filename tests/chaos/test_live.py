@@ -53,11 +53,11 @@ async def test_a_killed_region_stops_only_its_own_writes_and_heal_brings_all_bac
     assert "meta group would have 1 of its 3 servers: no majority" in refused.err
     assert "regions `east` and `west` would be without a write quorum" in refused.err
     assert states(LAB)["east-1"] == "running"
-    assert [fault["asked"] for fault in open_faults(file)] == ["kill-region west"]
+    assert [fault["command"] for fault in open_faults(file)] == ["kill-region west"]
 
     require_success(chaos(file, "kill-region", "east", "--yes-really"))
     assert states(LAB) == {"west-1": "crashed", "central-1": "running", "east-1": "crashed"}
-    assert [fault["asked"] for fault in open_faults(file)] == ["kill-region west", "kill-region east"]
+    assert [fault["command"] for fault in open_faults(file)] == ["kill-region west", "kill-region east"]
 
     healed = require_success(chaos(file, "heal"))
     assert "healthy after" in healed.out
@@ -74,7 +74,7 @@ def test_killing_the_tool_leaves_a_journal_that_the_next_one_heals(file: Path) -
         tool.kill()
         tool.wait()
     (fault,) = open_faults(file)
-    assert (fault["asked"], fault["confirmed"], fault["over"]) == ("kill-region east", True, False)
+    assert (fault["command"], fault["confirmed"], fault["over"]) == ("kill-region east", True, False)
     healed = require_success(chaos(file, "heal", fault["id"], "--format", "json")).json()
     assert [fault["id"] for fault in healed["healed"]] == [fault["id"]]
     assert states(LAB) == ALL_UP
@@ -120,7 +120,7 @@ def test_a_fault_for_some_time_is_over_after_it(file: Path) -> None:
     answer = require_success(chaos(file, "kill-server", "west-1", "--for", "1s", "--format", "json")).json()
     assert answer["fault"]["servers"] == ["west-1"]
     assert answer["healthy_after_seconds"] > 0
-    assert answer["effects"]["meta"] == {"peers": 3, "left": 2, "majority": True}
+    assert answer["effects"]["meta"] == {"peers": 3, "remaining": 2, "majority": True}
     after = pids(LAB)
     assert {name for name in after if after[name] != before[name]} == {"west-1"}
 

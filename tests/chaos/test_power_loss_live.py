@@ -40,7 +40,7 @@ async def test_what_was_acknowledged_last_is_lost_where_the_power_was(healed_fil
     assert "west-1 is gone" in output
     assert "files that had changed in the last 8 s are as they were" in output
     assert states(LAB)["west-1"] == "crashed"
-    assert [(fault["asked"], fault["over"]) for fault in open_faults(healed_file)] == [
+    assert [(fault["command"], fault["over"]) for fault in open_faults(healed_file)] == [
         ("power-loss west --lose 8s", False)
     ]
     require_success(chaos(healed_file, "heal"))

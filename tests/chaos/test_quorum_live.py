@@ -76,7 +76,7 @@ async def test_the_leader_is_who_is_killed(file: Path) -> None:
     before = await leader("foo-write-west")
     killed = require_success(chaos(file, "kill-leader", "foo", "--region", "west", "--format", "json")).json()
     assert killed["fault"]["servers"] == [before]
-    assert killed["fault"]["asked"] == "kill-leader foo --region west"
+    assert killed["fault"]["command"] == "kill-leader foo --region west"
     assert f"instead of {before}" in killed["evidence"]
     assert states(LAB)[before] == "crashed"
     after = await leader("foo-write-west")

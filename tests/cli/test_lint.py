@@ -362,7 +362,7 @@ def test_explain_prints_pages_as_json() -> None:
     assert (page["code"], "## Why is this bad?" in page["text"]) == ("VD504", True)
     assert {"VS004", "VS335", "VA102", "VD415"} <= {listed["code"] for listed in explain("list")["pages"]}
     code, reason = next(iter(RETIRED.items()))
-    assert explain(code) == {"schema": "vstream.lint-explain/1", "pages": [], "retired": reason}
+    assert explain(code) == {"schema": "vstream.lint-explain/2", "pages": [], "retired": reason}
     assert vstream("lint", "--explain", "VS101", "--format", "sarif").code == 2
 
 

@@ -78,7 +78,7 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     silent = Blocked(name="foo", region="east", reason=UNANSWERED, hint="")
-    plan = Plan(topology="lost", observed="", blocked=(silent,))
+    plan = Plan(topology="lost", observed_digest="", blocked=(silent,))
     with pytest.raises(VstreamError, match="nobody answered for `foo`") as caught:
         pipeline.require_nothing_else(plan)
     assert report_failure(caught.value) == 3
@@ -111,8 +111,8 @@ def test_what_left_the_topology_is_not_deleted_when_a_region_rests_or_returns() 
             pipeline.require_no_other_losses(_plan_deletion(virtual), TOPOLOGY)
 
 
-def _as_applied(left: Plan) -> AppliedPlan:
-    return AppliedPlan(planned=as_server_plan(left, TOPOLOGY), result=ApplyResult(done=()), left=left)
+def _as_applied(remaining: Plan) -> AppliedPlan:
+    return AppliedPlan(planned=as_server_plan(remaining, TOPOLOGY), result=ApplyResult(done=()), remaining=remaining)
 
 
 def _as_change(plan: Plan) -> PlannedChange:
@@ -123,7 +123,7 @@ def _as_change(plan: Plan) -> PlannedChange:
 def _plan_deletion(virtual: str) -> Plan:
     config = StreamConfig(name=f"{virtual}-read-east", fields={"metadata": {STREAM_KEY: virtual}})
     return Plan(
-        topology="lost", observed="", changes=(Delete(config=config, region="east", role=Role.READ, messages=9),)
+        topology="lost", observed_digest="", changes=(Delete(config=config, region="east", role=Role.READ, messages=9),)
     )
 
 
@@ -136,7 +136,7 @@ def test_only_sources_that_died_with_the_region_are_dropped() -> None:
         dropped = FieldChange(field=f"sources.{origin}", before={}, after=None, risk=Risk.DATA_LOSS, why="")
         config = StreamConfig(name="foo-read-east", fields={})
         change = Update(config=config, region="east", role=Role.READ, fields=(dropped,))
-        return Plan(topology="lost", observed="", changes=(change,))
+        return Plan(topology="lost", observed_digest="", changes=(change,))
 
     pipeline.require_no_other_losses(plan_drop("foo-write-west"), lost.require())
     with pytest.raises(RefusedError, match="`foo-read-east` would lose messages"):
@@ -144,7 +144,7 @@ def test_only_sources_that_died_with_the_region_are_dropped() -> None:
 
 
 def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded() -> None:
-    plan = Plan(topology="lost", observed="", unread_servers=("east-1",), rule_count=1)
+    plan = Plan(topology="lost", observed_digest="", unread_servers=("east-1",), desired_rule_count=1)
     with pytest.raises(typer.Exit) as ended:
         region_steps.report_end_or_exit(replace(_as_change(plan), applied=_as_applied(plan)), "in again")
     assert ended.value.exit_code == 3

@@ -179,7 +179,7 @@ async def test_a_server_that_hangs_is_not_one_to_start(small: BrokenLab) -> None
         (by_fault[fault],) = (finding for finding in doctor["findings"] if finding["code"] == "VD404")
         require_success(await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB))
     assert "takes connections, but has not answered" in by_fault["pause"]["evidence"]
-    assert ["restart it" in finding["do"] for finding in by_fault.values()] == [True, False]
+    assert ["restart it" in finding["hint"] for finding in by_fault.values()] == [True, False]
 
 
 async def test_what_a_region_that_refuses_the_login_hides_is_unknown(small: BrokenLab, tmp_path: Path) -> None:

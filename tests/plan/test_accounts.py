@@ -56,7 +56,7 @@ async def test_what_only_adds_is_loaded_before_the_streams_that_need_it() -> Non
     assert loading_stage_of(plan) is Stage.LOAD_ACCOUNTS
     assert next(iter(list_stages(plan))).title == "load accounts"
     assert {"account W_south", "import APP rates.>", "import R_east _vs.from.R_west.CONSUMER.CREATE.>", "users"} <= {
-        rule.source for rule in plan.rules
+        rule.source for rule in plan.rule_changes
     }
 
 
@@ -86,15 +86,15 @@ async def test_what_goes_is_loaded_before_its_streams_are_deleted() -> None:
 
 async def test_a_stream_below_a_root_changes_nothing_that_servers_load() -> None:
     plan = await plan_change(accounts(FOO, TWO), accounts(ROOTED, TWO))
-    assert plan.rules == ()
+    assert plan.rule_changes == ()
     assert len(plan.changes) == 4
 
 
 async def test_users_are_compared_though_servers_do_not_tell_them() -> None:
     streams = {"foo": {"subjects": ["foo.>"], "canary": "foo._canary.*"}}
     plan = await plan_change(accounts(FOO, TWO), accounts(streams, TWO))
-    assert [rule.source for rule in plan.rules] == ["users"]
-    assert plan.rules[0].servers == ("east-1", "west-1")
+    assert [rule.source for rule in plan.rule_changes] == ["users"]
+    assert plan.rule_changes[0].servers == ("east-1", "west-1")
 
 
 @pytest.mark.parametrize("before", [HOMED, FOO])

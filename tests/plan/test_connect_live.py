@@ -116,7 +116,7 @@ def test_a_region_that_cannot_be_reached_is_named(servers: dict[str, dict[str, s
         assert "region `west` cannot be reached at nats://127.0.0.1:1" in shown.out
         assert "region `east` answered for its streams" in shown.out
     told = vstream("plan", file, "--format", "json").json()
-    assert ([region["region"] for region in told["unreachable"]], told["asked"]) == (["west"], "east")
+    assert ([region["region"] for region in told["unreachable"]], told["answering_region"]) == (["west"], "east")
 
 
 async def test_a_shorter_limit_says_how_much_it_removes_of_what_servers_hold(

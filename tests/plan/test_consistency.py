@@ -256,12 +256,12 @@ async def test_rules_of_others_that_lead_to_an_origin_are_left_alone() -> None:
     desired = streams("stretch")
     servers = await world(desired)
     servers.rules = {"west-1": {"old.>": ("* 100% foo.old.>",), "bar": ("* 100% foo",)}}
-    assert plan(desired, servers.observe()).rules == ()
+    assert plan(desired, servers.observe()).rule_changes == ()
     # One that still sends the stream's own subjects to a write stream of before is not.
     left = await world(render_streams())
     observed = left.observe()
     sources = {mapping.source for mapping in render_streams().mappings}
-    assert {rule.source for rule in plan(desired, observed).rules} == sources
+    assert {rule.source for rule in plan(desired, observed).rule_changes} == sources
 
 
 async def test_an_origin_that_somebody_made_is_not_taken() -> None:

@@ -204,8 +204,8 @@ async def test_streams_that_are_no_longer_wanted_are_deleted_readers_first() -> 
     made = plan(render_streams({}), servers.observe())
     assert [type(change) for change in made.changes] == [Delete] * 6
     assert [change.config.name for change in made.changes][:3] == ["foo-read-central", "foo-read-east", "foo-read-west"]
-    assert all(rule.after is None for rule in made.rules)
-    assert {rule.source for rule in made.rules} == {mapping.source for mapping in render_streams().mappings}
+    assert all(rule.after is None for rule in made.rule_changes)
+    assert {rule.source for rule in made.rule_changes} == {mapping.source for mapping in render_streams().mappings}
 
 
 async def test_a_stream_of_somebody_else_is_never_touched() -> None:
@@ -280,10 +280,10 @@ async def test_a_half_reloaded_cluster_shows_which_server_has_what() -> None:
     servers = await world(bundle)
     servers.rules["west-1"] = {"foo.>": ("west 100% _vs.foo.west.typo.>",)}
     made = plan(bundle, servers.observe())
-    publish = next(rule for rule in made.rules if rule.source == "foo.>")
+    publish = next(rule for rule in made.rule_changes if rule.source == "foo.>")
     assert publish.servers == ("west-1",)
     assert publish.before == ("west 100% _vs.foo.west.typo.>",)
-    assert len(made.rules) == len(bundle.mappings)
+    assert len(made.rule_changes) == len(bundle.mappings)
 
 
 async def test_mapping_rules_of_others_are_left_alone() -> None:
@@ -299,19 +299,21 @@ async def test_rules_of_a_stream_that_is_gone_are_removed(naming: str) -> None:
     after = render_bundle(topology(naming=naming))
     made = plan(after, (await world(before)).observe())
     remaining = {mapping.source for mapping in after.mappings}
-    assert {rule.source for rule in made.rules} == {mapping.source for mapping in before.mappings} - remaining
+    assert {rule.source for rule in made.rule_changes} == {mapping.source for mapping in before.mappings} - remaining
 
 
 async def test_the_fingerprint_follows_what_the_plan_depends_on_and_nothing_else() -> None:
     bundle = render_streams()
     observed = (await world(bundle)).observe()
     stranger = ObservedStream(config=StreamConfig(name="other", fields={"name": "other"}), created="t", cluster=None)
-    first = plan(bundle, observed).observed
-    assert plan(bundle, replace(observed, streams={"other": stranger, **observed.streams})).observed == first
-    assert plan(bundle, change_stream(observed, "foo-read-west", max_age=5)).observed != first
+    first = plan(bundle, observed).observed_digest
+    assert plan(bundle, replace(observed, streams={"other": stranger, **observed.streams})).observed_digest == first
+    assert plan(bundle, change_stream(observed, "foo-read-west", max_age=5)).observed_digest != first
     again = replace(observed.streams["foo-read-west"], created="later")
-    assert plan(bundle, replace(observed, streams={**observed.streams, "foo-read-west": again})).observed != first
-    assert plan(bundle, replace(observed, rules={})).observed != first
+    assert (
+        plan(bundle, replace(observed, streams={**observed.streams, "foo-read-west": again})).observed_digest != first
+    )
+    assert plan(bundle, replace(observed, rules={})).observed_digest != first
 
 
 async def test_the_valve_counts_updates_and_deletes_against_what_exists() -> None:

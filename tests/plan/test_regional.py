@@ -99,7 +99,7 @@ async def test_a_region_joins_by_what_only_adds() -> None:
     plan = await plan_change(two, regional({"foo": MODELS["foo"]}))
     assert plan.blocked == ()
     assert loading_stage_of(plan) is Stage.LOAD_ACCOUNTS
-    assert {"account APP_south", "import APP_west _vs.api.APP_south.>"} <= {rule.source for rule in plan.rules}
+    assert {"account APP_south", "import APP_west _vs.api.APP_south.>"} <= {rule.source for rule in plan.rule_changes}
 
 
 async def test_a_region_does_not_go_before_its_streams() -> None:
@@ -120,7 +120,7 @@ async def test_a_rule_that_one_account_lacks_is_not_loaded() -> None:
         await servers.create(stream.config)
     observed = Observed(streams=servers.streams_by_name, rules={"west-1": {**entries(bundle), **partial}})
     plan = make_plan("acme", bundle, observed)
-    assert [rule.source for rule in plan.rules] == ["v.>"]
+    assert [rule.source for rule in plan.rule_changes] == ["v.>"]
 
 
 def test_what_the_owner_of_an_account_exports_besides_is_left_alone() -> None:

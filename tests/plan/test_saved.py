@@ -106,4 +106,4 @@ def test_what_is_measured_each_time_may_be_another() -> None:
 
 def test_a_plan_against_other_servers_is_stale() -> None:
     with pytest.raises(StalePlanError, match="the servers have changed"):
-        saved.require_same(replace(rich_plan(), observed="another"), read_back(rich_plan()))
+        saved.require_same(replace(rich_plan(), observed_digest="another"), read_back(rich_plan()))

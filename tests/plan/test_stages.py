@@ -305,7 +305,7 @@ async def test_what_a_killed_run_has_moved_is_seen_and_its_readers_resynced_by_t
     result = await run(servers, desired)
     assert (result.is_complete, result.resynced) == (True, plan.readers_to_resync)
     # A reviewed plan holds although readers have heard of it meanwhile.
-    require_same(replace(plan, resumed=()), read_back(plan))
+    require_same(replace(plan, interrupted_gates=()), read_back(plan))
 
 
 async def test_who_mirrors_what_a_killed_run_has_not_resynced_is_resynced_too() -> None:
@@ -323,13 +323,13 @@ async def test_what_a_killed_run_has_moved_is_recorded_by_the_next_whoever_leads
     moved = streams_at("east")
     plan = plan_change(servers, moved)
     (move,) = [change for change in plan.changes if change.config.name == "foo"]
-    await execute_plan(replace(plan, changes=(move,), gates=(), rules=()), servers.administer(None))
+    await execute_plan(replace(plan, changes=(move,), gates=(), rule_changes=()), servers.administer(None))
     assert read_held(servers.streams_by_name["foo"].config) == {1: "t1", 7: "t7"}
     observed = replace(servers.observe(), at=datetime.now(UTC) + timedelta(seconds=passed))
     left = make_plan("acme", moved, observed)
     assert "foo" not in {change.config.name for change in left.changes}
-    assert [gate.kind for gate in left.resumed] == [GateKind.MOVE_IS_RECORDED] * is_recorded
-    alone = replace(left, changes=(), gates=(), rules=())
+    assert [gate.kind for gate in left.interrupted_gates] == [GateKind.MOVE_IS_RECORDED] * is_recorded
+    alone = replace(left, changes=(), gates=(), rule_changes=())
     assert ("have recorded what has just moved" in view.summarize(alone)) is is_recorded
     assert (await execute_plan(alone, servers.administer(None))).is_complete
     assert ("gate move_is_recorded foo" in servers.calls) is is_recorded
@@ -343,10 +343,10 @@ async def test_what_has_moved_and_is_recorded_leaves_nothing_to_do(*, has_begun:
     plan = plan_change(servers, streams_at("east"))
     (move,) = [change for change in plan.changes if change.config.name == "foo"]
     gates = tuple(gate for gate in plan.gates if gate.kind is GateKind.MOVE_IS_RECORDED)
-    alone = replace(plan, changes=(move,), gates=gates, rules=())
+    alone = replace(plan, changes=(move,), gates=gates, rule_changes=())
     assert (await execute_plan(alone, servers.administer(None))).is_complete
     left = make_plan("acme", streams_at("east"), replace(servers.observe(), at=datetime.now(UTC)))
-    assert [gate.kind for gate in left.resumed] == [GateKind.MOVE_IS_RECORDED] * (not has_begun)
+    assert [gate.kind for gate in left.interrupted_gates] == [GateKind.MOVE_IS_RECORDED] * (not has_begun)
     assert servers.calls.count("update foo") == 1 + has_begun
     assert read_held(servers.streams_by_name["foo"].config) == {1: "t1", 7: "t7"}
 
@@ -439,7 +439,7 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
     dropped = stage_as_dict(list(list_stages(plan))[1])
     assert dropped["gates"] == [
         {"gate": "mappings_are_loaded"},
-        {"gate": "drained", "stream": "foo-write-east", "others": ("foo-read-central", "foo-read-west")},
+        {"gate": "drained", "stream": "foo-write-east", "counterparts": ("foo-read-central", "foo-read-west")},
     ]
     lines = [line.plain for line in view.render_plan(plan)]
     first, wait, second = (
@@ -473,18 +473,18 @@ class FakeRacks:
 async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> None:
     servers, racks = await servers_in(ALL), FakeRacks()
     topology = regions(TWO)
-    plan = replace(plan_change(servers, topology), leaving=("east-1",))
+    plan = replace(plan_change(servers, topology), leaving_servers=("east-1",))
     assert [stage.stage.name for stage in list_stages(plan)][-1] == "RETIRED_SERVERS"
     servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
     applied = await execute_plan(plan, servers.administer(topology, servers=racks), gate_timeout=0.0)
     assert (applied.retired, racks.retired) == ((), [])
     servers.gate_timeouts.clear()
-    again = replace(plan_change(servers, topology), leaving=("east-1",))
+    again = replace(plan_change(servers, topology), leaving_servers=("east-1",))
     applied = await execute_plan(again, servers.administer(topology, servers=racks))
     assert applied.is_complete
     assert (applied.retired, racks.retired) == (("east-1",), ["east-1"])
     require_same(again, read_back(again))
-    only = replace(plan, changes=(), rules=())
+    only = replace(plan, changes=(), rule_changes=())
     assert not only.is_empty
     assert only.is_destructive
     # Whatever their mappings send elsewhere must not come to servers that are gone.

@@ -49,7 +49,7 @@ async def test_a_random_scenario_is_run_and_judged(state: Path, tmp_path: Path) 
     check_output(answer)
     assert (answer["runs"], answer["pass"], answer["lost"], answer["duplicated"]) == (1, 1, 0, 0)
     assert answer["acknowledged"] > 0
-    assert answer.pop("schema") == "vstream.scenario-explore/1"
+    assert answer.pop("schema") == "vstream.scenario-explore/2"
     assert answer == json.loads((tmp_path / "explored" / "explored.json").read_text())
     directory = tmp_path / answer["explored"][0]["directory"]
     assert [path.name for path in directory.iterdir()] == ["scenario.yaml"]

@@ -170,11 +170,12 @@ class _BeforeMoves:
 
 async def _note_before_moves(plan: Plan, checker: GateChecker) -> _BeforeMoves:
     settling = (gate.stream for gate in plan.gates if gate.kind is GateKind.REPLICAS_ARE_CURRENT)
-    scaled_or_moving = tuple(dict.fromkeys([*settling, *plan.moving]))
+    scaled_or_moving = tuple(dict.fromkeys([*settling, *plan.moving_streams]))
     leaders = await asyncio.gather(*map(checker.leader, scaled_or_moving))
-    held = await asyncio.gather(*map(checker.note_before_move, plan.moving))
+    held = await asyncio.gather(*map(checker.note_before_move, plan.moving_streams))
     return _BeforeMoves(
-        leaders=dict(zip(scaled_or_moving, leaders, strict=True)), held=dict(zip(plan.moving, held, strict=True))
+        leaders=dict(zip(scaled_or_moving, leaders, strict=True)),
+        held=dict(zip(plan.moving_streams, held, strict=True)),
     )
 
 
@@ -243,7 +244,7 @@ class _PlanRun:
             self.outcome.skipped_stages.append(stage)
             self.outcome.skipped.extend(stage.changes)
             return
-        if stage.rules:
+        if stage.rule_changes:
             await self._load_mappings()
         if stage.servers:
             await self._retire(stage.servers)
@@ -369,7 +370,7 @@ class _PlanRun:
         settled = [gate for gate, lack in missing.items() if not lack]
         if time.monotonic() >= began + MOVE_START_SECONDS:
             return settled
-        return [gate for gate in settled if gate.stream not in self.plan.moving or await self._has_moved(gate)]
+        return [gate for gate in settled if gate.stream not in self.plan.moving_streams or await self._has_moved(gate)]
 
     async def _give_up_resyncing(self, missing: Mapping[Gate, str]) -> None:
         self.outcome.not_resynced.extend(filter(None, missing.values()))

@@ -53,7 +53,7 @@ class AppliedPlan:
 
     planned: ServerPlan
     result: ApplyResult
-    left: Plan | None
+    remaining: Plan | None
     """What is left to change; None where apply was stopped, or planning again failed."""
 
     @property
@@ -61,11 +61,11 @@ class AppliedPlan:
         """How it ended."""
         if self.result.gate_timeouts:
             return ApplyEnd.OPEN
-        if self.left is None:
+        if self.remaining is None:
             return ApplyEnd.FAILED
-        if not self.left.is_empty:
-            return ApplyEnd.OPEN if self.left.differs else ApplyEnd.UNANSWERED
-        return ApplyEnd.RULES_UNKNOWN if self.left.are_rules_unknown else ApplyEnd.DONE
+        if not self.remaining.is_empty:
+            return ApplyEnd.OPEN if self.remaining.differs else ApplyEnd.UNANSWERED
+        return ApplyEnd.RULES_UNKNOWN if self.remaining.are_rules_unknown else ApplyEnd.DONE
 
     @property
     def is_done(self) -> bool:
@@ -104,16 +104,16 @@ async def apply_and_replan(
         )
         result = await execute_plan(planned.plan, administration, gate_timeout=gate_timeout, watch=watch)
     if result.gate_timeouts or result.failure is not None:
-        return AppliedPlan(planned=planned, result=result, left=None)
+        return AppliedPlan(planned=planned, result=result, remaining=None)
     try:
         if result.retired and lab_name is not None:  # there are fewer servers now
-            request = replace(request, endpoints=list_endpoints(lab_name), leaving=())
+            request = replace(request, endpoints=list_endpoints(lab_name), leaving_servers=())
         # What was adopted is vstream's own by now.
-        left = await make_plan(replace(request, adopt=frozenset()))
+        remaining = await make_plan(replace(request, adopt=frozenset()))
     except VstreamError as failure:
         # What was done is known all the same.
-        return AppliedPlan(planned=planned, result=replace(result, failure=failure), left=None)
-    return AppliedPlan(planned=planned, result=result, left=left)
+        return AppliedPlan(planned=planned, result=replace(result, failure=failure), remaining=None)
+    return AppliedPlan(planned=planned, result=result, remaining=remaining)
 
 
 @dataclass(frozen=True, slots=True)

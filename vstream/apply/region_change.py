@@ -316,7 +316,7 @@ async def _look_whether_empty(change: PlannedChange, request: RegionRequest) -> 
     target = make_target(topology, planned.servers)
     within = request.gate_timeout if request.is_approved else LOOK_TIMEOUT
     seen = await wait_until_region_empty(topology, target, region, within=within, moves_leaders=request.is_approved)
-    plan = planned.plan if change.applied is None else change.applied.left
+    plan = planned.plan if change.applied is None else change.applied.remaining
     if plan is not None and plan.are_rules_unknown:
         servers = ", ".join(plan.unread_servers)
         rules = f"whether the rules that lead publishes away from {region} are loaded on {servers}"

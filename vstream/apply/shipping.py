@@ -72,7 +72,7 @@ def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: ShippingOp
                 hint="name a user of the system account (`system` under `connect`), or pass `--wait-loaded SECONDS`",
             )
         return LEFT_TO_OTHERS
-    times = 2 if any(rule.kind == ACCOUNT and rule.before is None for rule in plan.rules) else 1
+    times = 2 if any(rule.kind == ACCOUNT and rule.before is None for rule in plan.rule_changes) else 1
     return ShippedMappings(
         request=request,
         servers=servers,
@@ -105,7 +105,7 @@ async def _read_missing(request: PlanRequest) -> Mapping[str, Sequence[str]]:
     """The sources of rules and account entries that each server has not loaded as planned, by its name; none if unread."""
     missing: dict[str, list[str]] = defaultdict(list)
     plan = await make_plan(request)
-    for rule in plan.rules:
+    for rule in plan.rule_changes:
         for server in rule.servers:
             missing[server].append(rule.source)
     for server in plan.unread_servers:

@@ -104,7 +104,7 @@ def command(
         applied = run(_apply(planned, gate_timeout, shipping, allowed))
         report_applied(applied, is_verbose=verbose)
     else:
-        applied = AppliedPlan(planned=planned, result=ApplyResult(done=()), left=plan)
+        applied = AppliedPlan(planned=planned, result=ApplyResult(done=()), remaining=plan)
     console.print_lines(view.describe_unknown_rules(applied))
     exit_unless_done(applied)
 

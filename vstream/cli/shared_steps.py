@@ -66,7 +66,7 @@ def show_changes(plan: Plan) -> Iterator[ApplyWatch]:
 
 def report_applied(applied: AppliedPlan, *, is_verbose: bool) -> None:
     """Say what was done and what is left."""
-    result, left = applied.result, applied.left
+    result, remaining = applied.result, applied.remaining
     console.print_lines(view.render_applied(result, loaded_path(applied.planned.request.topology)))
     if result.gate_timeouts:
         return
@@ -75,10 +75,10 @@ def report_applied(applied: AppliedPlan, *, is_verbose: bool) -> None:
         console.print_note("Run `vstream apply` again: it continues where this run stopped.")
         return
     _print_emptied_regions(applied)
-    if left is not None and not left.is_empty:
-        is_expected = result.mappings_pending or result.unread_servers or not left.differs
+    if remaining is not None and not remaining.is_empty:
+        is_expected = result.mappings_pending or result.unread_servers or not remaining.differs
         console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
-        console.print_lines(plan_view.render_plan(left, is_verbose=is_verbose))
+        console.print_lines(plan_view.render_plan(remaining, is_verbose=is_verbose))
 
 
 def _print_emptied_regions(applied: AppliedPlan) -> None:

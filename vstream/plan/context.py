@@ -32,7 +32,7 @@ class Observed:
     rules: Mapping[str, LoadedEntries] = field(default_factory=dict)
     """By server: its loaded mapping rules and account entries, by key (`vstream.plan.rules`)."""
     unread_servers: tuple[str, ...] = ()
-    leaving: tuple[str, ...] = ()
+    leaving_servers: tuple[str, ...] = ()
     """Servers that the topology does not list."""
     consumers: Mapping[str, Mapping[str, ObservedConsumer]] = field(default_factory=dict)
     """By stream and name: the consumers of all streams with durables in the topology, now or before."""
@@ -64,8 +64,8 @@ class DiffContext:
     readers: Mapping[str, Sequence[str]]
     """Stream → the desired streams that source or mirror it."""
     likeness: Likeness
-    rules: tuple[RuleChange, ...]
-    rule_count: int
+    rule_changes: tuple[RuleChange, ...]
+    desired_rule_count: int
     """Number of mapping rules and account entries that every server should have loaded."""
 
     def list_versions(self, cluster: str) -> Sequence[Version]:
@@ -123,6 +123,6 @@ class DiffContext:
             likeness=Likeness(),
             siblings=siblings,
             readers=readers,
-            rule_count=len(desired_rules),
-            rules=tuple(diff_rules(desired_rules, observed.rules, OwnRules(bundle.streams, owned))),
+            desired_rule_count=len(desired_rules),
+            rule_changes=tuple(diff_rules(desired_rules, observed.rules, OwnRules(bundle.streams, owned))),
         )

@@ -69,9 +69,9 @@ def diff(topology: Topology, bundle: Bundle, observed: Observed, *, adopt: froze
     if blocked := change_routing.block_profile_change(context):
         return Plan(
             topology=topology.name,
-            observed=Fingerprint(partial(_compute_digest, context, ())),
+            observed_digest=Fingerprint(partial(_compute_digest, context, ())),
             blocked=blocked,
-            owned_count=len(context.owned),
+            owned_stream_count=len(context.owned),
         )
     outcomes = [outcome for stream in bundle.streams for outcome in _compare_stream(stream, context)]
     for transition in _TRANSITIONS:
@@ -89,17 +89,17 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
     gates = gates_of(changes, context)
     return Plan(
         topology=context.topology.name,
-        observed=Fingerprint(partial(_compute_digest, context, compared)),
+        observed_digest=Fingerprint(partial(_compute_digest, context, compared)),
         changes=tuple(changes),
         blocked=tuple(blocked),
-        rules=context.rules,
+        rule_changes=context.rule_changes,
         unread_servers=context.observed.unread_servers,
-        leaving=context.observed.leaving,
+        leaving_servers=context.observed.leaving_servers,
         gates=gates,
-        resumed=tuple(gate for gate in list_interrupted_gates(changes, context) if gate not in gates),
+        interrupted_gates=tuple(gate for gate in list_interrupted_gates(changes, context) if gate not in gates),
         notes=tuple(outcome for outcome in outcomes if isinstance(outcome, Note)),
-        owned_count=len(context.owned),
-        rule_count=context.rule_count,
+        owned_stream_count=len(context.owned),
+        desired_rule_count=context.desired_rule_count,
     )
 
 

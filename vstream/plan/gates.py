@@ -91,7 +91,7 @@ def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iter
         if (
             observed is None
             or observed.cluster is None
-            or not (context.observed.leaving or rendered.virtual in shrinking)
+            or not (context.observed.leaving_servers or rendered.virtual in shrinking)
         ):
             continue
         replaced = copies.get((rendered.config.name, rendered.region), ())
@@ -243,6 +243,6 @@ def _list_former_gates(changes: Sequence[Change], context: DiffContext) -> Itera
 
 def _list_takeover_gates(context: DiffContext) -> Iterator[Gate]:
     """Before clients are sent to the read streams, these hold what the plain stream holds."""
-    for stream in context.desired_streams if context.rules else ():
+    for stream in context.desired_streams if context.rule_changes else ():
         if stream.takes_over is not None and stream.takes_over in context.streams:
             yield Gate(kind=GateKind.HAS_ALL_OF_SOURCES, stream=stream.config.name, counterparts=(stream.takes_over,))

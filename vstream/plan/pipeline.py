@@ -32,7 +32,7 @@ class PlanRequest:
     topology: Topology
     bundle: Bundle
     endpoints: Mapping[str, Endpoint]
-    leaving: tuple[str, ...] = ()
+    leaving_servers: tuple[str, ...] = ()
     """Servers of a lab that the topology does not list."""
     adopt: frozenset[str] = frozenset()
     """Streams and consumers that vstream did not create and may take over; `all` means every one that is needed."""
@@ -59,7 +59,9 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
     async with connect_all(topology, request.endpoints, on_open=report) as connections:
         connection = join_connections(connections)
         on_progress("reading streams, consumers and loaded rules")
-        observed = replace(await observe(topology, connections, request.endpoints), leaving=request.leaving)
+        observed = replace(
+            await observe(topology, connections, request.endpoints), leaving_servers=request.leaving_servers
+        )
         await require_silent_and_unused(topology, lost, request.endpoints, observed)
         losses = await measure_losses(topology, lost, observed, connection)
     plan = replace(
@@ -101,8 +103,8 @@ def _check_adopted(request: PlanRequest) -> None:
 
 def require_nothing_else(plan: Plan) -> None:
     """Raises RefusedError if *plan* has other changes, whose risks nobody has seen; VstreamError if that is not known."""
-    if plan.without_answer and not plan.differs:
-        names = summarize_names([blocked.name for blocked in plan.without_answer])
+    if plan.unanswered and not plan.differs:
+        names = summarize_names([blocked.name for blocked in plan.unanswered])
         raise VstreamError(
             f"nobody answered for {names}, and nothing was changed",
             hint="is a server down? run this again when it is back",

@@ -384,44 +384,46 @@ class Plan:
     """Everything that `apply` would do, in order, and everything that it would not."""
 
     topology: str
-    observed: str | Fingerprint
+    observed_digest: str | Fingerprint
     """Of the state of the servers that the plan was made against."""
     changes: tuple[Change, ...] = ()
     blocked: tuple[Blocked, ...] = ()
-    rules: tuple[RuleChange, ...] = ()
+    rule_changes: tuple[RuleChange, ...] = ()
     unread_servers: tuple[str, ...] = ()
     """Servers whose loaded rules could not be read."""
     unreachable: tuple[UnreachableRegion, ...] = ()
     """Regions that could not be asked themselves: another region answered for them."""
     answering_region: str | None = None
     """The region that answered."""
-    leaving: tuple[str, ...] = ()
+    leaving_servers: tuple[str, ...] = ()
     """Servers that run, or vote in the meta group, but are not in the topology."""
     gates: tuple[Gate, ...] = ()
     """What must hold on the servers before certain stages may begin."""
-    resumed: tuple[Gate, ...] = ()
+    interrupted_gates: tuple[Gate, ...] = ()
     """Of what an earlier run has moved or scaled: by and by, its servers record it, and its readers hear of it."""
     notes: tuple[Note, ...] = ()
     losses: tuple[RegionLoss, ...] = ()
     """What is lost for good with the regions that are given up."""
-    owned_count: int = 0
+    owned_stream_count: int = 0
     """How many streams of this topology exist."""
-    rule_count: int = 0
+    desired_rule_count: int = 0
     """How many mapping rules and account entries every server is to have loaded."""
 
     @property
     def readers_to_resync(self) -> tuple[str, ...]:
         """The streams that are made to take at once from what moved or was scaled."""
         gates = [gate for gate in self.gates if gate.kind is GateKind.REPLICAS_ARE_CURRENT]
-        return tuple(dict.fromkeys(reader for gate in (*gates, *self.resumed) for reader in gate.counterparts))
+        return tuple(
+            dict.fromkeys(reader for gate in (*gates, *self.interrupted_gates) for reader in gate.counterparts)
+        )
 
     @property
-    def moving(self) -> tuple[str, ...]:
+    def moving_streams(self) -> tuple[str, ...]:
         """The streams that get other servers."""
         return tuple(change.config.name for change in self.changes if is_move(change))
 
     @property
-    def without_answer(self) -> tuple[Blocked, ...]:
+    def unanswered(self) -> tuple[Blocked, ...]:
         """What is blocked because nobody answered for it: whether it differs is not known."""
         return tuple(blocked for blocked in self.blocked if blocked.reason == UNANSWERED)
 
@@ -433,27 +435,29 @@ class Plan:
     @property
     def differs(self) -> bool:
         """Whether anything on the servers is known not to be as the topology says."""
-        return bool(self.changes or self.rules or self.leaving or self.refusals)
+        return bool(self.changes or self.rule_changes or self.leaving_servers or self.refusals)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing differs and nothing is unanswered. Servers whose rules were not read do not count."""
-        return not (self.differs or self.without_answer)
+        return not (self.differs or self.unanswered)
 
     @property
     def has_work(self) -> bool:
         """Whether anything is left to do, or to be resolved: it is not empty, or an earlier run has not ended."""
-        return bool(self.resumed) or not self.is_empty
+        return bool(self.interrupted_gates) or not self.is_empty
 
     @property
     def are_rules_unknown(self) -> bool:
         """Whether clients need rules, and it is not known whether *unread_servers* have loaded them."""
-        return bool(self.unread_servers and self.rule_count)
+        return bool(self.unread_servers and self.desired_rule_count)
 
     @property
     def is_destructive(self) -> bool:
         """Whether any change can lose or double messages. Servers that leave take along what others store there."""
-        return bool(self.leaving or self.losses) or any(risk_of(change).is_destructive for change in self.changes)
+        return bool(self.leaving_servers or self.losses) or any(
+            risk_of(change).is_destructive for change in self.changes
+        )
 
     def list_paused(self) -> tuple[str, ...]:
         """The streams that an earlier run has paused: they take no publishes until the plan is carried out."""
@@ -465,7 +469,7 @@ class Plan:
     def touches_many(self) -> bool:
         """Whether it changes or deletes more than 30 % of the streams that exist, if those are more than ten."""
         touched = {change.config.name for change in self.changes if isinstance(change, Update | Delete)}
-        return self.owned_count > _ALWAYS_FEW_COUNT and len(touched) > self.owned_count * _MANY_SHARE
+        return self.owned_stream_count > _ALWAYS_FEW_COUNT and len(touched) > self.owned_stream_count * _MANY_SHARE
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -474,7 +478,7 @@ class Plan:
         if self.is_destructive:
             number = sum(risk_of(change).is_destructive for change in self.changes)
             reason = f"{number:,} {'change' if number == 1 else 'changes'} can lose or duplicate messages"
-            if self.leaving:
+            if self.leaving_servers:
                 reason = "servers leave, and take along what is stored only there"
             demands.append(Demand(option=AllowOption.DESTRUCTIVE, reason=reason))
         if self.touches_many:

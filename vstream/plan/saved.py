@@ -28,7 +28,7 @@ from vstream.value_class import value_class
 FORMAT = 3
 _FOLLOWING = frozenset({"demands", "stages"})
 """Parts of a plan that follow from the others."""
-_MEASURED = frozenset({"unreachable", "asked", "messages", "consumers", "given_up", "removes_now"})
+_MEASURED = frozenset({"unreachable", "answering_region", "messages", "consumers", "dead_sources", "removes_now"})
 """What is measured each time that a plan is made: regions come back, and clients keep publishing."""
 
 
@@ -51,20 +51,22 @@ def to_dict(plan: Plan) -> dict[str, Any]:
     """A plan as plain JSON data."""
     return {
         "topology": plan.topology,
-        "observed": str(plan.observed),
+        "observed_digest": str(plan.observed_digest),
         "changes": [_change_as_dict(change) for change in plan.changes],
         "blocked": [asdict(blocked) for blocked in plan.blocked],
-        "mappings": [{"kind": rule.kind, **asdict(rule)} for rule in plan.rules],
+        "mappings": [{"kind": rule.kind, **asdict(rule)} for rule in plan.rule_changes],
         "demands": [{"option": demand.option, "reason": demand.reason} for demand in plan.demands],
         "unreachable": [{"region": region.region, "reason": region.reason} for region in plan.unreachable],
-        "asked": plan.answering_region,
+        "answering_region": plan.answering_region,
         "unread_servers": plan.unread_servers,
-        "leaving": plan.leaving,
-        "gates": [{"gate": item.kind.value, "stream": item.stream, "others": item.counterparts} for item in plan.gates],
+        "leaving_servers": plan.leaving_servers,
+        "gates": [
+            {"gate": item.kind.value, "stream": item.stream, "counterparts": item.counterparts} for item in plan.gates
+        ],
         "stages": [stage_as_dict(stage) for stage in list_stages(plan)],
         "notes": [{"name": item.name, "text": item.text} for item in plan.notes],
         "losses": [str(loss) for loss in plan.losses],
-        "owned": plan.owned_count,
+        "owned_stream_count": plan.owned_stream_count,
     }
 
 
@@ -88,7 +90,7 @@ def _change_as_dict(change: Change) -> dict[str, Any]:
         case Update():
             step = {"step": change.step.value} if change.step else {}
             fields = [_field_as_dict(field) for field in change.fields]
-            dead_sources = {"given_up": change.dead_sources} if change.dead_sources else {}
+            dead_sources = {"dead_sources": change.dead_sources} if change.dead_sources else {}
             return {**common, "adopts": change.adopts, **step, **dead_sources, "fields": fields}
 
 
@@ -170,7 +172,7 @@ def require_same(fresh: Plan, reviewed: Mapping[str, Any]) -> None:
     """Require that *fresh* does what was *reviewed*, a plan as plain JSON data. Raises StalePlanError."""
     if _select_compared(to_dict(fresh)) == _select_compared(reviewed):
         return
-    if str(fresh.observed) != reviewed["observed"]:
+    if str(fresh.observed_digest) != reviewed["observed_digest"]:
         raise StalePlanError(
             "the servers have changed since the plan was made",
             hint="run `vstream plan` again and review what is different",

@@ -202,7 +202,7 @@ class PlanStage:
     stage: Stage
     gates: tuple[Gate, ...]
     changes: tuple[Change, ...] = ()
-    rules: tuple[RuleChange, ...] = ()
+    rule_changes: tuple[RuleChange, ...] = ()
     servers: tuple[str, ...] = ()
     """Servers that stop, and leave the meta group."""
     readers: tuple[str, ...] = ()
@@ -228,8 +228,8 @@ class PlanStage:
         """How much is done: `2 to create, 1 to update`."""
         changed = Counter(change.verb for change in self.changes)
         parts = [f"{changed[verb]:,} to {verb}" for verb in ("create", "update", "delete") if changed[verb]]
-        if self.rules:
-            parts.append(f"{len({rule.source for rule in self.rules}):,} to load")
+        if self.rule_changes:
+            parts.append(f"{len({rule.source for rule in self.rule_changes}):,} to load")
         if self.readers:
             parts.append(f"{len(self.readers):,} to resync")
         if self.servers:
@@ -245,7 +245,7 @@ def list_stages(plan: Plan) -> Iterator[PlanStage]:
     for change in plan.changes:
         changes[stage_of(change)].append(change)
     gates: defaultdict[Stage, list[Gate]] = defaultdict(list)
-    for gate in (*plan.gates, *plan.resumed):
+    for gate in (*plan.gates, *plan.interrupted_gates):
         gates[stage_after(gate)].append(gate)
     for stage in Stage:
         is_resyncing = stage is Stage.RESYNC_READERS
@@ -253,13 +253,13 @@ def list_stages(plan: Plan) -> Iterator[PlanStage]:
             stage=stage,
             gates=tuple(gates[stage]),
             changes=tuple(changes[stage]),
-            rules=plan.rules if stage is loading else (),
+            rule_changes=plan.rule_changes if stage is loading else (),
             readers=plan.readers_to_resync if is_resyncing else (),
             gates_meanwhile=tuple(gates[Stage.RECORD_MOVES]) if is_resyncing else (),
-            servers=plan.leaving if stage is Stage.REMOVE_SERVERS else (),
+            servers=plan.leaving_servers if stage is Stage.REMOVE_SERVERS else (),
             waits_for_mappings=must_load and stage > Stage.LOAD_MAPPINGS and stage is not Stage.COMPARE_REPLICAS,
         )
-        if plan_stage.changes or plan_stage.rules or plan_stage.gates or plan_stage.servers:
+        if plan_stage.changes or plan_stage.rule_changes or plan_stage.gates or plan_stage.servers:
             # Once the first stage that waits for them has begun, they are loaded.
             must_load = must_load and not plan_stage.waits_for_mappings
             yield plan_stage
@@ -271,15 +271,17 @@ def loading_stage_of(plan: Plan) -> Stage:
 
     And last where it takes away what streams of a former layout need to hand on what they have.
     """
-    if _leaves_former(plan) and all(rule.only_removes for rule in plan.rules):
+    if _leaves_former(plan) and all(rule.only_removes for rule in plan.rule_changes):
         return Stage.UNLOAD_FORMER_ACCOUNTS
-    is_first = any(rule.kind != RULE for rule in plan.rules) and all(rule.only_adds for rule in plan.rules)
+    is_first = any(rule.kind != RULE for rule in plan.rule_changes) and all(
+        rule.only_adds for rule in plan.rule_changes
+    )
     return Stage.LOAD_ACCOUNTS if is_first else Stage.LOAD_MAPPINGS
 
 
 def _leaves_former(plan: Plan) -> bool:
     """Whether streams of a layout are deleted that the topology has left, or will not move to."""
-    unreached = {rule.source.rpartition(" ")[2] for rule in plan.rules if rule.after is None}
+    unreached = {rule.source.rpartition(" ")[2] for rule in plan.rule_changes if rule.after is None}
     deleted = [change.config.name for change in plan.changes if isinstance(change, Delete)]
     return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in deleted)
 
@@ -291,10 +293,13 @@ def stage_as_dict(stage: PlanStage) -> dict[str, Any]:
         "title": stage.title,
         "gates": [
             *([{"gate": "mappings_are_loaded"}] if stage.waits_for_mappings else []),
-            *({"gate": gate.kind.value, "stream": gate.stream, "others": gate.counterparts} for gate in stage.gates),
+            *(
+                {"gate": gate.kind.value, "stream": gate.stream, "counterparts": gate.counterparts}
+                for gate in stage.gates
+            ),
         ],
         "changes": [change.config.name for change in stage.changes],
         "servers": stage.servers,
         "readers": stage.readers,
-        "mappings": sorted({rule.source for rule in stage.rules}),
+        "mappings": sorted({rule.source for rule in stage.rule_changes}),
     }

@@ -28,7 +28,7 @@ class Servers:
     lab: str | None
     """Its name; None for servers under `connect`."""
     description: str
-    leaving: tuple[str, ...] = ()
+    leaving_servers: tuple[str, ...] = ()
     """Servers of a lab that the topology does not have."""
     lost: Mapping[str, Endpoint] = field(default_factory=dict)
     """How lost regions were reached: a change of regions asks whether they answer again, and nobody else."""
@@ -64,7 +64,7 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
         _require_same_servers(topology, name)
         seats = {seat.server.name for seat in topology.all_seats}
         leaving = tuple(sorted({address.server.name for address in list_addresses(name)} - seats))
-        return Servers(endpoints=list_endpoints(name), lab=name, description=f"lab {name}", leaving=leaving)
+        return Servers(endpoints=list_endpoints(name), lab=name, description=f"lab {name}", leaving_servers=leaving)
     if lab_name is not None:
         raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --lab {name}` starts it")
     raise VstreamError(

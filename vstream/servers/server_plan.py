@@ -41,7 +41,7 @@ async def make_server_plan(
         topology=topology,
         bundle=provide_bundle(topology, servers, templates, with_files=with_files),
         endpoints={**servers.endpoints, **servers.lost},
-        leaving=servers.leaving,
+        leaving_servers=servers.leaving_servers,
         adopt=adopt,
         lost=tuple(sorted({*lost, *(region.name for region in topology.lost)})),
     )

@@ -76,7 +76,7 @@ def test_a_copy_in_the_new_home_loses_what_the_origin_lacks(
 ) -> None:
     config = StreamConfig(name="prices-read-east", fields={**mirror, "metadata": {STREAM_KEY: "prices"}})
     deleted = Delete(config=config, region="east", role=Role.READ, messages=9, consumers=1, is_replaced=is_replaced)
-    line = next(view.render_plan(Plan(topology="acme", observed="", changes=(deleted,)))).plain
+    line = next(view.render_plan(Plan(topology="acme", observed_digest="", changes=(deleted,)))).plain
     assert line == f"  - prices-read-east  read stream in east  data loss: {loss}, positions of 1 consumer"
 
 
@@ -159,7 +159,7 @@ async def test_rules_of_a_stream_are_one_line_unless_all_are_asked_for() -> None
     bundle = render_streams({"foo": {"subjects": ["foo.>"]}, "bar": {"subjects": ["bar.>"]}})
     rules: dict[str, dict[str, tuple[str, ...]]] = {address.server.name: {} for address in bundle.servers}
     plan = make_plan("acme", bundle, Observed(streams={}, rules=rules))
-    number = len(plan.rules) // 2
+    number = len(plan.rule_changes) // 2
     for stream in ("foo", "bar"):
         assert f"  + mappings of {stream}: {number} rules on 3 servers\n" in text(plan)
     assert "mapping foo.>" not in text(plan)

@@ -272,12 +272,12 @@ def test_what_stands_still_is_resumed_where_somebody_can_take_over() -> None:
     assert "one replica" in str(replays["e"].obstacle)
 
 
-def test_a_reader_is_resumed_although_one_whose_name_begins_with_its_own_is_not() -> None:
+def test_a_reader_is_resynced_although_one_whose_name_begins_with_its_own_is_not() -> None:
     names = ("foo-read-us", "foo-read-us-east")
     stopped = find_standstills([pair(name, PairState.SILENT) for name in names], dict.fromkeys(names, 3))
-    resynced = ResyncedStream(stream=names[0], region="us", is_stepped_down=True, active=1.0, caught_up=1.0, note=None)
-    behind = replace(resynced, stream=names[1], active=None, caught_up=None, note="nothing heard")
-    resynced = select_resynced(stopped, ResyncResult(waited=0.0, streams=(resynced, behind)))
+    caught_up = ResyncedStream(stream=names[0], region="us", is_stepped_down=True, active=1.0, caught_up=1.0, note=None)
+    behind = replace(caught_up, stream=names[1], active=None, caught_up=None, note="nothing heard")
+    resynced = select_resynced(stopped, ResyncResult(waited=0.0, streams=(caught_up, behind)))
     repaired = RepairedSourcing(resynced=resynced)
     assert repaired.streams == ("foo-read-us",)
     lines = [line.plain for line in view.render_repaired_sourcing(repaired)]

@@ -132,7 +132,7 @@ def test_streams_made_by_hand_in_the_same_way_are_recognised_and_only_have_to_be
     }
     updates = [change for change in require_plan(written).changes if isinstance(change, Update)]
     assert {field.field.partition(".")[0] for update in updates for field in update.fields} == {"metadata"}
-    assert (require_plan(written).blocked, require_plan(written).rules) == ((), ())
+    assert (require_plan(written).blocked, require_plan(written).rule_changes) == ((), ())
     assert all(isinstance(change, Update) or "reader" in change.config.name or "once" in change.config.name
                for change in require_plan(written).changes)  # fmt: skip
 
@@ -159,7 +159,7 @@ def test_the_published_layout_is_the_blogs_naming_and_its_change_is_said() -> No
     }
     assert {"sources.foo-write-east", "sources.foo-write-west"} <= changed["foo-read-west"]
     # A rule that leads to its streams, and is not its own: a plan takes it away.
-    assert [rule.source for rule in require_plan(written).rules] == ["$JS.ACK.foo.>"]
+    assert [rule.source for rule in require_plan(written).rule_changes] == ["$JS.ACK.foo.>"]
 
 
 def test_what_is_not_part_of_a_virtual_stream_is_listed_and_stays() -> None:
@@ -190,8 +190,8 @@ def test_what_is_not_part_of_a_virtual_stream_is_listed_and_stays() -> None:
         ("consumer", "sensors > mine"),
     }
     by_name = {leftover.name: leftover for leftover in written.undescribed}
-    assert "takes_over: orders" in str(by_name["orders"].do)
-    assert by_name["KV_b"].do is None
+    assert "takes_over: orders" in str(by_name["orders"].hint)
+    assert by_name["KV_b"].hint is None
     assert require_plan(written).is_empty
     assert all(f"# - {leftover.kind} {leftover.name}: " in written.text for leftover in written.undescribed)
 
@@ -358,7 +358,7 @@ def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) 
     assert data["kv"] == {"users": {**bucket, "history": 5, "ttl": "2h", "max_bytes": "1GiB", "marker_ttl": "1m"}}
     assert data["objects"] == {"files": bucket}
     assert written.text.count("writers: one-per-key   # LOOK") == 2
-    assert (require_plan(written).blocked, require_plan(written).rules) == ((), ())
+    assert (require_plan(written).blocked, require_plan(written).rule_changes) == ((), ())
     assert {
         field.field.partition(".")[0]
         for change in require_plan(written).changes

@@ -136,7 +136,7 @@ async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> 
     reviewed = read_back(plan)
     require_same(plan, reviewed)
     updates = [change for change in reviewed["changes"] if change["action"] == "update"]
-    assert {update["name"]: update["given_up"] for update in updates} == {
+    assert {update["name"]: update["dead_sources"] for update in updates} == {
         "foo-read-west": {"foo-write-east": [5, 60]},
         "foo-read-central": {"foo-write-east": [0, 70]},
     }

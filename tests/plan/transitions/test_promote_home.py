@@ -92,7 +92,7 @@ async def test_killed_after_any_step_the_next_run_does_the_rest(steps: int) -> N
     for call in STEPS[:steps]:
         plan = plan_for(lose_west("central"), servers, *unanswered)
         (change,) = [change for change in plan.changes if describe(change) == call][:1]
-        await execute_plan(replace(plan, changes=(change,), rules=(), gates=()), servers.administer(None))
+        await execute_plan(replace(plan, changes=(change,), rule_changes=(), gates=()), servers.administer(None))
         unanswered = []
     rest = plan_for(lose_west("central"), servers)
     assert [describe(change) for change in rest.changes] == STEPS[steps:]
@@ -189,7 +189,7 @@ async def test_an_origin_that_was_deleted_is_made_from_the_copy_where_its_new_ho
     for call in STEPS[1:steps]:
         plan = plan_for(moved, servers)
         (change,) = [change for change in plan.changes if describe(change) == call][:1]
-        await execute_plan(replace(plan, changes=(change,), rules=(), gates=()), servers.administer(None))
+        await execute_plan(replace(plan, changes=(change,), rule_changes=(), gates=()), servers.administer(None))
     plan = plan_for(moved, servers)
     calls = [describe(change) for change in plan.changes]
     assert [call for call in calls if "prices-read-west" not in call] == STEPS[max(steps, 1) :]

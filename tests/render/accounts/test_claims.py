@@ -261,7 +261,7 @@ def test_what_is_loaded_of_somebody_else_is_a_difference(ring: Keyring) -> None:
     def find_changes(over: dict[str, tuple[str, ...]]) -> list[str]:
         observed = Observed(streams={}, rules={"west-1": {**loaded, **over}})
         plan = make_plan("signed", bundle, observed)
-        return [rule.source for rule in plan.rules]
+        return [rule.source for rule in plan.rule_changes]
 
     assert find_changes({}) == []
     clients = next(claim for claim in bundle.claims if claim["name"] == "APP")

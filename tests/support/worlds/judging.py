@@ -135,7 +135,7 @@ def judge_repair(world: World, report: Mapping[str, Any]) -> Verdict:
     for item in report["replays"]:
         if item["stream"] == world.virtual:
             proposed["replay", item["reader"], item["origin"]] += item["missing"]
-            proposed["left", item["reader"], item["origin"]] += sum(item["left"].values())
+            proposed["left", item["reader"], item["origin"]] += sum(item["irreparable"].values())
     for item in report["doubles"]:
         if item["stream"] == world.virtual:
             proposed["copies", item["reader"]] += item["copies"]

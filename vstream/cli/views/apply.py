@@ -79,10 +79,10 @@ def _render_not_resynced(result: ApplyResult) -> Iterator[Text]:
 
 def describe_unknown_rules(applied: AppliedPlan) -> Iterator[Text]:
     """What nobody knows of the rules that servers have loaded, and how to find out; nothing where that is known."""
-    left = applied.left
-    if left is None or applied.outcome is not ApplyEnd.RULES_UNKNOWN:
+    remaining = applied.remaining
+    if remaining is None or applied.outcome is not ApplyEnd.RULES_UNKNOWN:
         return
-    servers, file = ", ".join(left.unread_servers), loaded_path(applied.planned.request.topology)
+    servers, file = ", ".join(remaining.unread_servers), loaded_path(applied.planned.request.topology)
     if file == OPERATOR_PATH:
         yield Text(f"Unknown: which accounts {servers} have loaded. No account was pushed.", style="bold yellow")
         yield Text(

@@ -30,7 +30,7 @@ class FaultReport:
 
     def print_impact(self, impact: Impact) -> None:
         """What it will leave; once, where servers are taken one after the other."""
-        self._output.setdefault("asked", self._command)
+        self._output.setdefault("command", self._command)
         effects = impact_as_dict(impact)
         if self._output.get("effects") == effects:
             return
@@ -45,7 +45,7 @@ class FaultReport:
             return  # each was printed
         entry = injected.entry
         fault = None if entry is None else fault_as_dict(entry)
-        self._output.update(asked=self._command, evidence=injected.evidence, fault=fault)
+        self._output.update(command=self._command, evidence=injected.evidence, fault=fault)
         if not self._is_json:
             console.stdout().print(injected.evidence if entry is None else f"{entry.id}: {injected.evidence}")
 
@@ -140,7 +140,7 @@ def _region_as_dict(region: RegionEffect) -> dict[str, Any]:
     return {
         "region": region.region,
         "servers": region.servers,
-        "left": region.left,
+        "remaining": region.left,
         "write_streams": region.streams,
         "without_quorum": region.without,
         "quorum": region.quorum.value,
@@ -148,7 +148,7 @@ def _region_as_dict(region: RegionEffect) -> dict[str, Any]:
 
 
 def _group_as_dict(group: GroupEffect) -> dict[str, Any]:
-    return {"peers": group.peers, "left": group.left, "majority": group.has_majority}
+    return {"peers": group.peers, "remaining": group.left, "majority": group.has_majority}
 
 
 def render_faults(states: Sequence[tuple[OpenFault, bool]]) -> Table:
@@ -179,7 +179,7 @@ def fault_as_dict(fault: OpenFault) -> dict[str, Any]:
     """A fault as plain JSON data."""
     return {
         "id": fault.id,
-        "asked": fault.command,
+        "command": fault.command,
         "kind": fault.fault.kind,
         "servers": list(fault.fault.affected_servers),
         "where": fault.fault.target_text,

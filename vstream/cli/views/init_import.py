@@ -27,8 +27,8 @@ def render_import(imported: ImportedTopology) -> Iterator[Text]:
         yield Text("not described by the topology:")
         for item in imported.undescribed[:_MAX_LEFTOVERS]:
             yield Text.assemble(("  · ", "blue"), f"{item.kind} ", (item.name, "bold"), f": {item.text}")
-            if item.do:
-                yield Text.assemble(("      do: ", "cyan"), item.do)
+            if item.hint:
+                yield Text.assemble(("      do: ", "cyan"), item.hint)
         if (more := len(imported.undescribed) - _MAX_LEFTOVERS) > 0:
             yield Text(f"  and {more:,} more: the file and `--format json` have them all")
     yield Text("")

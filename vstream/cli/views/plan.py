@@ -84,7 +84,7 @@ def summarize(plan: Plan) -> str:
         if plan.are_rules_unknown:
             return (
                 "No changes to streams and consumers. Unknown: whether every server has loaded "
-                f"the {format_count(plan.rule_count, 'rule')} of the topology."
+                f"the {format_count(plan.desired_rule_count, 'rule')} of the topology."
             )
         if plan.unreachable:
             return "No changes: what answered is as the topology says."
@@ -96,13 +96,13 @@ def summarize(plan: Plan) -> str:
     if plan.blocked:
         parts.append(f"{len(plan.blocked)} blocked")
     text = f"Plan: {', '.join(parts)}"
-    if plan.rules:
-        servers = {server for rule in plan.rules for server in rule.servers}
+    if plan.rule_changes:
+        servers = {server for rule in plan.rule_changes for server in rule.servers}
         text += f"; {_count_rules(plan)} to load on {format_count(len(servers), 'server')}"
-    if plan.resumed and plan.readers_to_resync:
+    if plan.interrupted_gates and plan.readers_to_resync:
         text += f"; {format_count(len(plan.readers_to_resync), 'reader')} to resync"
-    if plan.leaving:
-        text += f"; {format_count(len(plan.leaving), 'server')} to stop"
+    if plan.leaving_servers:
+        text += f"; {format_count(len(plan.leaving_servers), 'server')} to stop"
     return text + "."
 
 
@@ -169,7 +169,7 @@ def render_plan(plan: Plan, *, is_verbose: bool = False, names_options: bool = T
         yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
     for sentence in list_unknowns(plan):
         yield Text.assemble(("  ? ", "yellow"), sentence)
-    for server in plan.leaving:
+    for server in plan.leaving_servers:
         yield Text.assemble(("  - ", "bold red"), "server ", (server, "bold"), "  stops and leaves the meta group")
     yield from _render_stage_lines(plan)
     if plan.has_work:
@@ -294,9 +294,9 @@ def render_markdown(plan: Plan, routing: str) -> str:
     for blocked in plan.blocked:
         name, reason = markdown_code(blocked.name), markdown_text(blocked.reason)
         lines.append(f"| ! | {name} | {blocked.region or '?'} | blocked: {reason} | |")
-    if plan.rules:
+    if plan.rule_changes:
         lines += ["", "| | loaded | servers |", "|---|---|---|"]
-    lines += [_format_rule_row(rule) for rule in plan.rules]
+    lines += [_format_rule_row(rule) for rule in plan.rule_changes]
     plan_stages = list(list_stages(plan))
     if len(plan_stages) > 1:
         lines += ["", "| stage | changes | begins when |", "|---|---|---|"]
@@ -330,7 +330,7 @@ def _format_rule_row(rule: RuleChange) -> str:
 
 def _count_rules(plan: Plan) -> str:
     """How much there is to load: `1 mapping rule and 18 entries of accounts`."""
-    sources = {rule.source: rule.kind == RULE for rule in plan.rules}
+    sources = {rule.source: rule.kind == RULE for rule in plan.rule_changes}
     rules = sum(sources.values())
     entries = len(sources) - rules
     parts = []
@@ -344,11 +344,11 @@ def _count_rules(plan: Plan) -> str:
 def _list_rules(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
     """What servers load: folded by stream and account, or each rule and entry with what changes there."""
     if is_verbose:
-        for rule in plan.rules:
+        for rule in plan.rule_changes:
             yield from _render_rule_lines(rule)
         return
     groups: dict[tuple[str, str, tuple[str, ...]], list[RuleChange]] = {}
-    for rule in plan.rules:
+    for rule in plan.rule_changes:
         groups.setdefault((_sign_of(rule), _subject_of(rule), rule.servers), []).append(rule)
     for number, ((sign, about, servers), rules) in enumerate(groups.items()):
         if number == _MAX_LINES:

@@ -88,7 +88,7 @@ def _as_dict(finding: Finding) -> dict[str, Json]:
         "severity": finding.severity.value,
         "about": finding.about,
         "evidence": finding.evidence,
-        "do": finding.hint,
+        "hint": finding.hint,
     }
 
 

@@ -145,7 +145,7 @@ class Replay:
         return {
             **_name_missing(self, self.sequences),
             "from": {name: len(sequences) for name, sequences in sorted(self.by_holder.items())},
-            "left": {reason: len(sequences) for reason, sequences in sorted(self.irreparable.items())},
+            "irreparable": {reason: len(sequences) for reason, sequences in sorted(self.irreparable.items())},
         }
 
 

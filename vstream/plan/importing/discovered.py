@@ -75,12 +75,12 @@ class UndescribedItem:
     """`stream`, `consumer`, `mapping`, `field`, `region`, `server`, `subjects` or `topology`."""
     name: str
     text: str
-    do: str | None = None
+    hint: str | None = None
     """What to do about it, if anything."""
 
     def as_dict(self) -> dict[str, str | None]:
         """As plain JSON data."""
-        return {"kind": self.kind, "name": self.name, "what": self.text, "do": self.do}
+        return {"kind": self.kind, "name": self.name, "message": self.text, "hint": self.hint}
 
 
 @value_class
@@ -153,8 +153,8 @@ def locate_regions(system: Discovered, parts: Sequence[MatchedStream]) -> tuple[
     layout = RegionLayout(regions=dict(ordered), stretch=stretch, members=())
     undescribed = []
     if unsure:
-        do = "if it is one cluster across regions, make it `stretch`, and the streams `consistency: stretch`"
-        undescribed.append(UndescribedItem(kind="region", name=unsure, text="is taken for a region", do=do))
+        hint = "if it is one cluster across regions, make it `stretch`, and the streams `consistency: stretch`"
+        undescribed.append(UndescribedItem(kind="region", name=unsure, text="is taken for a region", hint=hint))
     members = [
         region for server in system.servers if server.cluster == stretch and (region := _stands_in(server, layout))
     ]

@@ -74,8 +74,8 @@ def _list_strays(virtual: RecognisedStream, system: Discovered, reads: Collectio
         stream = part.stream.config.name
         for name in system.consumers.get(stream, {}) if stream not in reads else ():
             text = f"is a durable on {'an' if part.role in {Role.ORIGIN, Role.ORDER} else 'a'} {part.role.value} stream"
-            do = "the topology has consumers on streams that are read from in a region: it stays as it is"
-            yield UndescribedItem(kind="consumer", name=f"{stream} > {name}", text=text, do=do)
+            hint = "the topology has consumers on streams that are read from in a region: it stays as it is"
+            yield UndescribedItem(kind="consumer", name=f"{stream} > {name}", text=text, hint=hint)
 
 
 def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
@@ -299,8 +299,8 @@ def _write_consumers(virtual: RecognisedStream, system: Discovered, owner: str) 
     for name, by_region in sorted(durables.items()):
         if reason := _explain_differing(by_region, virtual.regions, is_marked=bool(marked[name])):
             text = f"{reason}: {', '.join(by_region)}"
-            do = f"declare it under `consumers` of `{virtual.name}` if it should be the same everywhere"
-            undescribed.append(UndescribedItem(kind="consumer", name=f"{virtual.name} > {name}", text=text, do=do))
+            hint = f"declare it under `consumers` of `{virtual.name}` if it should be the same everywhere"
+            undescribed.append(UndescribedItem(kind="consumer", name=f"{virtual.name} > {name}", text=text, hint=hint))
             continue
         first = next(iter(by_region.values())) or {}
         regions = [region for region in virtual.regions if region in by_region]

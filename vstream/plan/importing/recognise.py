@@ -198,8 +198,8 @@ def _find_dangling(virtual: Iterable[RecognisedStream], system: Discovered) -> I
             for source in (*config.source_names, config.mirror_name):
                 if source is not None and source not in system.streams:
                     text = f"takes from `{source}`, which does not exist"
-                    do = "if it belongs to a region that will come back, add the region to the stream's `regions`"
-                    yield UndescribedItem(kind="field", name=config.name, text=text, do=do)
+                    hint = "if it belongs to a region that will come back, add the region to the stream's `regions`"
+                    yield UndescribedItem(kind="field", name=config.name, text=text, hint=hint)
 
 
 def _list_plain(system: Discovered, told: set[str | None]) -> Iterable[UndescribedItem]:
@@ -214,8 +214,8 @@ def _list_plain(system: Discovered, told: set[str | None]) -> Iterable[Undescrib
         text = f"is no part of a virtual stream: {observed.messages:,} messages{where}"
         can_be = fields.get("retention", "limits") == "limits" and subjects and not observed.config.source_names
         is_bucket = name.startswith(("KV_", "OBJ_"))
-        do = f"a virtual stream with `subjects: [{subjects}]` can take it over: `takes_over: {name}`"
-        yield UndescribedItem(kind="stream", name=name, text=text, do=do if can_be and not is_bucket else None)
+        hint = f"a virtual stream with `subjects: [{subjects}]` can take it over: `takes_over: {name}`"
+        yield UndescribedItem(kind="stream", name=name, text=text, hint=hint if can_be and not is_bucket else None)
 
 
 def match_streams(
@@ -241,8 +241,10 @@ def match_streams(
             text = "has vstream's metadata, but not the name that follows from it"
             undescribed.append(UndescribedItem(kind="stream", name=name, text=text))
     for other_owner, number in sorted(other_owners.items()):
-        do = f"`--name {other_owner}` imports that one"
-        undescribed.append(UndescribedItem(kind="topology", name=other_owner, text=f"owns {number:,} streams", do=do))
+        hint = f"`--name {other_owner}` imports that one"
+        undescribed.append(
+            UndescribedItem(kind="topology", name=other_owner, text=f"owns {number:,} streams", hint=hint)
+        )
     matched = {part.stream.config.name for part in parts}
     free = {
         name: observed for name, observed in streams.items() if observed.config.owner is None and name not in matched

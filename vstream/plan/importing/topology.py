@@ -153,7 +153,7 @@ def _list_unread(topology: Topology, system: Discovered) -> tuple[str, ...]:
 
 def _list_other_rules(bundle: Bundle, plan: Plan, system: Discovered) -> Iterator[UndescribedItem]:
     """Loaded rules that the topology does not have: those that lead elsewhere stay, the others the plan removes."""
-    ours = {rule.source for rule in bundle.mappings} | {rule.source for rule in plan.rules}
+    ours = {rule.source for rule in bundle.mappings} | {rule.source for rule in plan.rule_changes}
     other_rules: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for server, rules in sorted(system.rules.items()):
         for source, destinations in rules.items():
@@ -162,8 +162,8 @@ def _list_other_rules(bundle: Bundle, plan: Plan, system: Discovered) -> Iterato
     for (source, destinations), servers in sorted(other_rules.items()):
         where = "every server" if len(servers) == len(system.rules) else ", ".join(servers)
         text = f"goes to {'; '.join(destinations) or 'nowhere'} on {where}"
-        do = "it is not in the rendered mappings.cfg: keep it in the account beside that"
-        yield UndescribedItem(kind="mapping", name=source, text=text, do=do)
+        hint = "it is not in the rendered mappings.cfg: keep it in the account beside that"
+        yield UndescribedItem(kind="mapping", name=source, text=text, hint=hint)
 
 
 def _list_missing_answers(system: Discovered, seen: RecognisedTopology) -> Iterator[UndescribedItem]:
@@ -171,23 +171,23 @@ def _list_missing_answers(system: Discovered, seen: RecognisedTopology) -> Itera
     for recognised in seen.virtual:
         if not recognised.subjects:
             text = "the subjects that clients publish on are not known"
-            do = "name the monitoring addresses of servers with `--monitor`, or fill it in by hand"
+            hint = "name the monitoring addresses of servers with `--monitor`, or fill it in by hand"
             if system.rules:
-                do = "no mapping rule leads to its write streams: fill it in by hand"
-            yield UndescribedItem(kind="subjects", name=recognised.name, text=text, do=do)
+                hint = "no mapping rule leads to its write streams: fill it in by hand"
+            yield UndescribedItem(kind="subjects", name=recognised.name, text=text, hint=hint)
     if system.lab is None:
         reached = {endpoint.cluster for endpoint in system.endpoints}
         for region, cluster in seen.places.regions.items():
             if cluster not in reached:
                 text = "no connection leads there"
-                do = "name one of its servers, too: `--server`, or `--context`"
-                yield UndescribedItem(kind="region", name=region, text=text, do=do)
+                hint = "name one of its servers, too: `--server`, or `--context`"
+                yield UndescribedItem(kind="region", name=region, text=text, hint=hint)
     for address in system.unread:
         yield UndescribedItem(kind="server", name=address, text="does not answer: its loaded rules are not known")
     if seen.places.stretch and not seen.places.members:
         text = "nothing says in which regions its servers are"
-        do = "list them under `stretch`: `members`"
-        yield UndescribedItem(kind="region", name=seen.places.stretch, text=text, do=do)
+        hint = "list them under `stretch`: `members`"
+        yield UndescribedItem(kind="region", name=seen.places.stretch, text=text, hint=hint)
 
 
 def _list_head_comments(system: Discovered) -> Iterator[str]:
@@ -236,5 +236,5 @@ def undescribed_lines(undescribed: Iterable[UndescribedItem]) -> Iterator[str]:
     yield "What runs, and is not said above:"
     for item in listed:
         yield f"- {item.kind} {item.name}: {item.text}"
-        if item.do:
-            yield f"    {item.do}"
+        if item.hint:
+            yield f"    {item.hint}"

@@ -155,9 +155,9 @@ def block_unreachable_sources(outcomes: Sequence[Outcome], context: DiffContext)
 def block_mixed_account_changes(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """Block new accounts where something else goes at the same time: servers would load both in one moment."""
     yield from outcomes
-    if all(rule.only_adds for rule in context.rules):
+    if all(rule.only_adds for rule in context.rule_changes):
         return
-    for rule in context.rules:
+    for rule in context.rule_changes:
         if rule.kind == ACCOUNT and rule.before is None:
             yield Blocked(
                 name=rule.source.partition(" ")[2],
@@ -171,7 +171,7 @@ def block_mixed_account_changes(outcomes: Sequence[Outcome], context: DiffContex
 def block_half_moved_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """Block the deletion of a layout that other changes of what servers load would cut off."""
     yield from outcomes
-    if all(rule.only_removes for rule in context.rules):
+    if all(rule.only_removes for rule in context.rule_changes):
         return
     for name, stream in sorted(context.undesired.items()):
         if name.startswith(stream_config.FORMER_PREFIX):
@@ -200,7 +200,7 @@ def note_duplicate_imports(outcomes: Sequence[Outcome], context: DiffContext) ->
     updateAccountClaimsWithResync), and what is published in between takes both.
     """
     yield from outcomes
-    digests = [{*(rule.before or ())} ^ {*(rule.after or ())} for rule in context.rules if rule.source == USERS]
+    digests = [{*(rule.before or ())} ^ {*(rule.after or ())} for rule in context.rule_changes if rule.source == USERS]
     for account in context.bundle.accounts:
         if not any((imported.to or "").startswith(f"{REGION_PREFIX}.") for imported in account.imports):
             continue
@@ -220,7 +220,9 @@ def note_deaf_subscribers(outcomes: Sequence[Outcome], context: DiffContext) -> 
     say it again (nats-server 8560).
     """
     yield from outcomes
-    new = {rule.source.partition(" ")[2] for rule in context.rules if rule.kind == ACCOUNT and rule.before is None}
+    new = {
+        rule.source.partition(" ")[2] for rule in context.rule_changes if rule.kind == ACCOUNT and rule.before is None
+    }
     sizes = Counter(address.region for address in context.bundle.servers)
     if not context.owned or max(sizes.values(), default=0) < _MIN_CLUSTER_SERVERS:
         return
@@ -245,17 +247,17 @@ def note_profile_change(outcomes: Sequence[Outcome], context: DiffContext) -> It
 
 
 def _write_profile_note(context: DiffContext) -> str | None:
-    if not (context.undesired or context.rules):
+    if not (context.undesired or context.rule_changes):
         return None
     staying = {_describe_layout(stream.config.name, stream.config) for stream in context.desired_streams}
     undesired = {_describe_layout(name, stream.config) for name, stream in context.undesired.items()}
     new, old, former = (_ACCOUNTS, False), (_MAPPED, False), (_MAPPED, True)
     if former in undesired:
         return _TAKEN_OUT
-    if former in staying and any(rule.source == _API_RULE for rule in context.rules):
+    if former in staying and any(rule.source == _API_RULE for rule in context.rule_changes):
         return _LED_OVER
     if old in staying and new in undesired:
         return _NEVER_LEFT
-    if old in staying and new in staying and context.rules:
+    if old in staying and new in staying and context.rule_changes:
         return _STILL_IN_OLD_LAYOUT
     return None
