@@ -15,7 +15,7 @@ from vstream.apply.execute import ApplyResult, execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.errors import StalePlanError, VstreamError
-from vstream.plan.plan import GateKind, Plan
+from vstream.plan.plan import Gate, GateKind, Plan
 from vstream.plan.saved import require_same, to_dict
 from vstream.plan.stages import list_stages, stage_as_dict
 from vstream.topology.bundle import Bundle
@@ -188,8 +188,8 @@ async def test_servers_record_what_moves_to_them_before_it_has_left_the_others()
         return render_streams({"foo": {"subjects": ["foo.>"], "consistency": "homed", "home": home}})
 
     servers = await servers_with(render_homed("west"))
-    servers.gate_timeouts["recorded foo"] = ["east-1 has not recorded that `foo` is there"]
-    servers.gate_timeouts["settled foo"] = ["it has 2 replicas on its way to 1"] * 3
+    servers.gate_timeouts["move_is_recorded foo"] = ["east-1 has not recorded that `foo` is there"]
+    servers.gate_timeouts["replicas_are_current foo"] = ["it has 2 replicas on its way to 1"] * 3
     result = await run(servers, render_homed("east"))
     assert result.is_complete
     recorded = servers.calls.index("gate move_is_recorded foo")
@@ -200,7 +200,7 @@ async def test_servers_record_what_moves_to_them_before_it_has_left_the_others()
 
 async def test_what_settles_later_is_resynced_later() -> None:
     servers = await servers_with(render_scaled(1))
-    servers.gate_timeouts["settled foo-write-west"] = ["on its way", "on its way"]
+    servers.gate_timeouts["replicas_are_current foo-write-west"] = ["on its way", "on its way"]
     assert (await run(servers, render_scaled(3))).is_complete
     resyncs = [call for call in servers.calls if call.startswith("resync")]
     assert resyncs == ["resync foo-read-central foo-read-east foo-read-west"] * 2
@@ -226,14 +226,14 @@ async def test_a_resync_that_fails_ends_nothing() -> None:
 
 async def test_a_move_that_takes_longer_ends_nothing() -> None:
     servers = await servers_with(render_scaled(1))
-    servers.gate_timeouts["settled foo-write-west"] = ["on its way"] * 99
+    servers.gate_timeouts["replicas_are_current foo-write-west"] = ["on its way"] * 99
     result = await run(servers, render_scaled(3), patience=0.0)
     assert (result.is_complete, result.not_resynced) == (True, ("on its way",))
 
 
 async def test_a_write_stream_that_gets_no_leader_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = await servers_with(render_scaled(1))
-    servers.gate_timeouts["settled foo-write-west"] = ["it has no leader"] * 99
+    servers.gate_timeouts["replicas_are_current foo-write-west"] = ["it has no leader"] * 99
 
     async def say_leader(stream: str) -> str | None:
         return None if stream == "foo-write-west" else "leader"
@@ -394,7 +394,7 @@ async def test_killed_before_any_request_the_next_run_goes_on(before: list[str],
 
 async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> None:
     servers = await servers_in(ALL)
-    servers.gate_timeouts["drained foo-write-east"] = ["`foo-read-west` is at 3 of 9 in `foo-write-east`"] * 1000
+    servers.gate_timeouts["readers_have_all foo-write-east"] = ["`foo-read-west` is at 3 of 9 in `foo-write-east`"] * 1000
     applied = await run(servers, regions(TWO), patience=0.0)
     assert [gate_timeout.missing for gate_timeout in applied.gate_timeouts] == [
         "`foo-read-west` is at 3 of 9 in `foo-write-east`"
@@ -411,7 +411,7 @@ async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> N
 
 async def test_a_gate_that_holds_after_a_while_is_waited_for() -> None:
     servers = await servers_in(ALL)
-    servers.gate_timeouts["drained foo-write-east"] = ["not yet"] * 3
+    servers.gate_timeouts["readers_have_all foo-write-east"] = ["not yet"] * 3
     assert (await run(servers, regions(TWO))).is_complete
     assert servers.calls.count("gate readers_have_all foo-write-east") == 4
 
@@ -439,12 +439,12 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
     dropped = stage_as_dict(list(list_stages(plan))[1])
     assert dropped["gates"] == [
         {"gate": "mappings_are_loaded"},
-        {"gate": "drained", "stream": "foo-write-east", "counterparts": ("foo-read-central", "foo-read-west")},
+        {"gate": "readers_have_all", "stream": "foo-write-east", "counterparts": ("foo-read-central", "foo-read-west")},
     ]
     lines = [line.plain for line in view.render_plan(plan)]
     first, wait, second = (
         next(number for number, line in enumerate(lines) if text in line)
-        for text in ("1 mappings", "have everything of `foo-write-east`", "2 remove sources")
+        for text in ("1 load mappings", "have everything of `foo-write-east`", "2 remove sources")
     )
     assert first < wait < second
     shown = view.render_markdown(plan, "routing: mapped")
@@ -474,8 +474,8 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     servers, racks = await servers_in(ALL), FakeRacks()
     topology = regions(TWO)
     plan = replace(plan_change(servers, topology), leaving_servers=("east-1",))
-    assert [stage.stage.name for stage in list_stages(plan)][-1] == "RETIRED_SERVERS"
-    servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
+    assert [stage.stage.name for stage in list_stages(plan)][-1] == "REMOVE_SERVERS"
+    servers.gate_timeouts["nothing_has_arrived_since foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
     applied = await execute_plan(plan, servers.administer(topology, servers=racks), gate_timeout=0.0)
     assert (applied.retired, racks.retired) == ((), [])
     servers.gate_timeouts.clear()
@@ -529,3 +529,11 @@ async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_t
     changed = render_streams({"foo": {"subjects": ["foo.>"], "regions": TWO, "description": "new"}})
     update = next(change for change in plan_change(servers, changed).changes if change.config.name == "foo-write-west")
     assert update.config.fields["first_seq"] == 41
+
+
+@pytest.mark.parametrize("kind", GateKind)
+def test_every_gate_says_what_must_hold(kind: GateKind) -> None:
+    clause = str(Gate(kind=kind, stream="foo-write-west", counterparts=("foo-read-east",)))
+    assert "`foo-write-west`" in clause
+    assert "{" not in clause
+    assert kind.value == kind.name.lower()

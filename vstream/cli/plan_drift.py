@@ -75,7 +75,7 @@ def _print_drift(drift: DriftReport) -> None:
     configs_compared = format_count(diagnosis.configs, "configuration file")
     with_files = f", {configs_compared} with what was loaded" if diagnosis.configs else ""
     streams = {stream.config.name for stream in drift.planned.request.bundle.streams}
-    streams -= {blocked.name for blocked in plan.unanswered}
+    streams -= {blocked.name for blocked in plan.unanswered_items}
     console.stdout().print(
         f"{verdict}: {len(streams):,} streams and the rules of {diagnosis.servers} servers compared{with_files}"
     )

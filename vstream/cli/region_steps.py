@@ -73,9 +73,7 @@ def make_watch(before: Topology, *, names_servers: bool = False, is_json: bool) 
             report_applied(applied, is_verbose=False)
 
     def note_behind(streams: tuple[str, ...]) -> None:
-        console.print_note(
-            f"{', '.join(streams)} were not resynced in time: `vstream repair sources` says when they are."
-        )
+        console.print_note(f"not resynced in time: {', '.join(streams)}; `vstream repair sources` tries again")
 
     return RegionWatch(
         on_report=show_report,

@@ -59,9 +59,8 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
     async with connect_all(topology, request.endpoints, on_open=report) as connections:
         connection = join_connections(connections)
         on_progress("reading streams, consumers and loaded rules")
-        observed = replace(
-            await observe(topology, connections, request.endpoints), leaving_servers=request.leaving_servers
-        )
+        observed = await observe(topology, connections, request.endpoints)
+        observed = replace(observed, leaving_servers=request.leaving_servers)
         await require_silent_and_unused(topology, lost, request.endpoints, observed)
         losses = await measure_losses(topology, lost, observed, connection)
     plan = replace(
@@ -103,8 +102,8 @@ def _check_adopted(request: PlanRequest) -> None:
 
 def require_nothing_else(plan: Plan) -> None:
     """Raises RefusedError if *plan* has other changes, whose risks nobody has seen; VstreamError if that is not known."""
-    if plan.unanswered and not plan.differs:
-        names = summarize_names([blocked.name for blocked in plan.unanswered])
+    if plan.unanswered_items and not plan.differs:
+        names = summarize_names([blocked.name for blocked in plan.unanswered_items])
         raise VstreamError(
             f"nobody answered for {names}, and nothing was changed",
             hint="is a server down? run this again when it is back",

@@ -42,9 +42,9 @@ def kind_of(key: str) -> str:
 class TransitionStep(Enum):
     """What one update of a stream does that takes several, so that nothing is lost or duplicated."""
 
-    STOP_SOURCING = "stop sourcing"
+    STOP_SOURCING = "stop_sourcing"
     """Its sources are removed. Recorded in its metadata: where each source continues."""
-    CONTINUE_SOURCING = "continue sourcing"
+    CONTINUE_SOURCING = "continue_sourcing"
     """It gets its sources, each from there."""
     CLOSE = "close"
     """It takes no more publishes, so that others can source all of it before it is deleted."""
@@ -89,6 +89,26 @@ class GateKind(Enum):
     """Nothing has arrived in *stream* since *counterparts* had everything of it."""
 
 
+_PLACED = "{stream} is where it is placed"
+_COMPLETE = f"{_PLACED}, with all of its replicas"
+_HAVE_ALL = "{counterparts} {have} everything of {stream}, and nothing more comes into it"
+_CONDITIONS: Mapping[GateKind, str] = {
+    GateKind.MOVE_IS_OVER: _COMPLETE,
+    GateKind.PUBLISHES_ARE_STORED: "{stream} has stored what was on its way",
+    GateKind.QUORUM_IS_CURRENT: f"{_PLACED}, and most of its servers hold what it held",
+    GateKind.REPLICAS_ARE_CURRENT: _COMPLETE,
+    GateKind.COPIES_HOLD_NO_MORE: f"{_COMPLETE}, and holds what {{counterparts}} holds",
+    GateKind.MOVE_IS_RECORDED: f"{_COMPLETE}, its servers have recorded it, and it holds what it held",
+    GateKind.REPLICAS_ARE_COMPLETE: f"{_COMPLETE}, and none whose server can be asked begins after its leader",
+    GateKind.COPY_IS_COMPLETE: "{stream} holds all that {counterparts} holds",
+    GateKind.SOURCED_MESSAGES_ARE_STORED: "{stream} has stored what was on its way",
+    GateKind.HAS_ALL_OF_SOURCES: "{stream} has everything of {counterparts}",
+    GateKind.FORMER_READERS_HAVE_ALL: _HAVE_ALL,
+    GateKind.READERS_HAVE_ALL: _HAVE_ALL,
+    GateKind.NOTHING_HAS_ARRIVED_SINCE: "nothing has come into {stream} since {counterparts} had everything of it",
+}
+
+
 @value_class
 class Gate:
     """One condition on one physical stream. *counterparts* are physical streams too."""
@@ -99,40 +119,12 @@ class Gate:
 
     def __str__(self) -> str:
         """What must hold, as a clause that follows `until`."""
-        names = quote_names(self.counterparts)
-        match self.kind:
-            case (
-                GateKind.MOVE_IS_OVER
-                | GateKind.REPLICAS_ARE_CURRENT
-                | GateKind.COPIES_HOLD_NO_MORE
-                | GateKind.MOVE_IS_RECORDED
-                | GateKind.REPLICAS_ARE_COMPLETE
-                | GateKind.QUORUM_IS_CURRENT
-            ):
-                return self._describe_place(names)
-            case GateKind.COPY_IS_COMPLETE:
-                return f"`{self.stream}` holds all that {names} holds"
-            case GateKind.SOURCED_MESSAGES_ARE_STORED | GateKind.PUBLISHES_ARE_STORED:
-                return f"`{self.stream}` has stored what was on its way"
-            case GateKind.HAS_ALL_OF_SOURCES:
-                return f"`{self.stream}` has everything of {names}"
-            case GateKind.READERS_HAVE_ALL | GateKind.FORMER_READERS_HAVE_ALL:
-                return f"{names} {'has' if len(self.counterparts) == 1 else 'have'} everything of `{self.stream}`, and nothing more comes into it"
-            case GateKind.NOTHING_HAS_ARRIVED_SINCE:
-                return f"nothing has come into `{self.stream}` since {names} had everything of it"
-
-    def _describe_place(self, names: str) -> str:
-        also = ""
-        match self.kind:
-            case GateKind.QUORUM_IS_CURRENT:
-                return f"`{self.stream}` is where it is placed, and most of its servers hold what it held"
-            case GateKind.COPIES_HOLD_NO_MORE if names:
-                also = f", and holds what {names} holds"
-            case GateKind.MOVE_IS_RECORDED:
-                also = ", its servers have recorded it, and it holds what it held"
-            case GateKind.REPLICAS_ARE_COMPLETE:
-                also = ", and none whose server can be asked begins after its leader"
-        return f"`{self.stream}` is where it is placed, with all of its replicas{also}"
+        has_copies = self.kind is not GateKind.COPIES_HOLD_NO_MORE or self.counterparts
+        return (_CONDITIONS[self.kind] if has_copies else _COMPLETE).format(
+            stream=f"`{self.stream}`",
+            counterparts=quote_names(self.counterparts),
+            have="has" if len(self.counterparts) == 1 else "have",
+        )
 
 
 @value_class
@@ -413,9 +405,8 @@ class Plan:
     def readers_to_resync(self) -> tuple[str, ...]:
         """The streams that are made to take at once from what moved or was scaled."""
         gates = [gate for gate in self.gates if gate.kind is GateKind.REPLICAS_ARE_CURRENT]
-        return tuple(
-            dict.fromkeys(reader for gate in (*gates, *self.interrupted_gates) for reader in gate.counterparts)
-        )
+        gates.extend(self.interrupted_gates)
+        return tuple(dict.fromkeys(reader for gate in gates for reader in gate.counterparts))
 
     @property
     def moving_streams(self) -> tuple[str, ...]:
@@ -423,7 +414,7 @@ class Plan:
         return tuple(change.config.name for change in self.changes if is_move(change))
 
     @property
-    def unanswered(self) -> tuple[Blocked, ...]:
+    def unanswered_items(self) -> tuple[Blocked, ...]:
         """What is blocked because nobody answered for it: whether it differs is not known."""
         return tuple(blocked for blocked in self.blocked if blocked.reason == UNANSWERED)
 
@@ -440,7 +431,7 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether nothing differs and nothing is unanswered. Servers whose rules were not read do not count."""
-        return not (self.differs or self.unanswered)
+        return not (self.differs or self.unanswered_items)
 
     @property
     def has_work(self) -> bool:
@@ -455,9 +446,8 @@ class Plan:
     @property
     def is_destructive(self) -> bool:
         """Whether any change can lose or double messages. Servers that leave take along what others store there."""
-        return bool(self.leaving_servers or self.losses) or any(
-            risk_of(change).is_destructive for change in self.changes
-        )
+        has_destructive_change = any(risk_of(change).is_destructive for change in self.changes)
+        return bool(has_destructive_change or self.leaving_servers or self.losses)
 
     def list_paused(self) -> tuple[str, ...]:
         """The streams that an earlier run has paused: they take no publishes until the plan is carried out."""

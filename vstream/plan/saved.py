@@ -22,7 +22,7 @@ from vstream.plan.plan import (
     UpdateConsumer,
     risk_of,
 )
-from vstream.plan.stages import list_stages, stage_as_dict
+from vstream.plan.stages import gate_as_dict, list_stages, stage_as_dict
 from vstream.value_class import value_class
 
 FORMAT = 3
@@ -60,9 +60,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "answering_region": plan.answering_region,
         "unread_servers": plan.unread_servers,
         "leaving_servers": plan.leaving_servers,
-        "gates": [
-            {"gate": item.kind.value, "stream": item.stream, "counterparts": item.counterparts} for item in plan.gates
-        ],
+        "gates": [gate_as_dict(gate) for gate in plan.gates],
         "stages": [stage_as_dict(stage) for stage in list_stages(plan)],
         "notes": [{"name": item.name, "text": item.text} for item in plan.notes],
         "losses": [str(loss) for loss in plan.losses],

@@ -70,11 +70,7 @@ class Stage(IntEnum):
     """That origin takes publishes."""
     LOAD_MAPPINGS = auto()
     ADD_CLIENT_SUBJECTS = auto()
-    """
-    Read and ordering streams beside write streams get the subjects of clients, or are created with them.
-
-    Without the mappings, publishes would end in them.
-    """
+    """Read and ordering streams beside write streams list these, or are created so: without the mappings, publishes end in them."""
     CHANGE_CONSUMERS_AFTER_MAPPINGS = auto()
     """Consumers of those."""
     DELETE_CONSUMERS = auto()
@@ -271,11 +267,10 @@ def loading_stage_of(plan: Plan) -> Stage:
 
     And last where it takes away what streams of a former layout need to hand on what they have.
     """
-    if _leaves_former(plan) and all(rule.only_removes for rule in plan.rule_changes):
+    rules = plan.rule_changes
+    if _leaves_former(plan) and all(rule.only_removes for rule in rules):
         return Stage.UNLOAD_FORMER_ACCOUNTS
-    is_first = any(rule.kind != RULE for rule in plan.rule_changes) and all(
-        rule.only_adds for rule in plan.rule_changes
-    )
+    is_first = any(rule.kind != RULE for rule in rules) and all(rule.only_adds for rule in rules)
     return Stage.LOAD_ACCOUNTS if is_first else Stage.LOAD_MAPPINGS
 
 
@@ -286,6 +281,11 @@ def _leaves_former(plan: Plan) -> bool:
     return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in deleted)
 
 
+def gate_as_dict(gate: Gate) -> dict[str, Any]:
+    """*gate* as plain JSON data."""
+    return {"gate": gate.kind.value, "stream": gate.stream, "counterparts": gate.counterparts}
+
+
 def stage_as_dict(stage: PlanStage) -> dict[str, Any]:
     """*stage* as plain JSON data."""
     return {
@@ -293,10 +293,7 @@ def stage_as_dict(stage: PlanStage) -> dict[str, Any]:
         "title": stage.title,
         "gates": [
             *([{"gate": "mappings_are_loaded"}] if stage.waits_for_mappings else []),
-            *(
-                {"gate": gate.kind.value, "stream": gate.stream, "counterparts": gate.counterparts}
-                for gate in stage.gates
-            ),
+            *map(gate_as_dict, stage.gates),
         ],
         "changes": [change.config.name for change in stage.changes],
         "servers": stage.servers,

@@ -15,7 +15,7 @@ from vstream.apply.execute import ApplyResult, execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.plan import saved
-from vstream.plan.live.gate_checks import find_lack_of_replicas
+from vstream.plan.live.gate_checks import find_missing_quorum
 from vstream.plan.plan import GateKind, Plan
 from vstream.plan.stages import list_stages
 from vstream.topology.bundle import Bundle
@@ -205,7 +205,7 @@ async def test_it_is_not_touched_where_it_cannot_be_paused() -> None:
 
 async def test_it_stays_paused_while_its_new_servers_lack_something() -> None:
     servers = await servers_of("2.12.8")
-    servers.gate_timeouts[f"held {WRITE}"] = ["west-2 holds nothing yet"] * 99
+    servers.gate_timeouts[f"quorum_is_current {WRITE}"] = ["west-2 holds nothing yet"] * 99
     result = await run(servers, render(CHANGES[0]), patience=0.0)
     assert [timeout.missing for timeout in result.gate_timeouts] == ["west-2 holds nothing yet"]
     assert servers.streams_by_name[WRITE].config.subjects == PAUSED
@@ -287,8 +287,8 @@ def test_a_paused_stream_waits_for_most_of_its_replicas(
     followers = [{"name": f"west-{number}", "current": is_current} for number, is_current in enumerate(current, 2)]
     cluster = {"name": "west", "leader": "west-1", "replicas": followers}
     info = {"config": {"num_replicas": replicas}, "cluster": cluster}
-    assert find_lack_of_replicas(info, "foo") == lack
+    assert find_missing_quorum(info, "foo") == lack
     cluster["replicas"] = [follower | {"offline": True} for follower in followers]
-    assert (find_lack_of_replicas(info, "foo") is None) is (replicas == 1 and not current)
+    assert (find_missing_quorum(info, "foo") is None) is (replicas == 1 and not current)
     cluster["leader"] = ""
-    assert find_lack_of_replicas(info, "foo") == "`foo` has no leader"
+    assert find_missing_quorum(info, "foo") == "`foo` has no leader"

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.formatting import quote_names
@@ -38,10 +38,12 @@ EnsureRecorded = Callable[[str, Sequence[str]], Awaitable[str | None]]
 """For a stream and the servers that hold it, which of these have not recorded that; None if all have."""
 ReadReplicas = Callable[[str, str], Awaitable[Mapping[str, int]]]
 """For a stream and when it was created, the first sequence of each replica that is known, by server: 0 if it is empty."""
+_Check = Callable[[Gate], Awaitable[str | None]]
+"""What a gate lacks; None if nothing."""
 
 
 @value_class
-class _Noted:
+class _BeforeMove:
     """A stream before it moves."""
 
     stored_at: Mapping[int, str]
@@ -60,21 +62,40 @@ class LiveGateChecker:
     ) -> None:
         self._connection = connection
         self._read_replicas = read_replicas
-        self._replicas: dict[str, tuple[float, dict[str, int]]] = {}
+        self._first_seqs: dict[str, tuple[float, dict[str, int]]] = {}
         self._ensure_recorded = ensure_recorded
-        self._noted: dict[str, _Noted] = {}
+        self._before_move: dict[str, _BeforeMove] = {}
         self._admin = JetStreamAdmin(connection)
         self._positions = LivePositionReader(connection)
         self._steady: dict[Gate, tuple[object, float]] = {}
-        self._drained: dict[str, int] = {}
+        self._last_seqs_read: dict[str, int] = {}
+        self._checks: Mapping[GateKind, Sequence[_Check]] = {
+            GateKind.MOVE_IS_OVER: (self._check_replicas,),
+            GateKind.PUBLISHES_ARE_STORED: (self._check_replicas, self._check_stored),
+            GateKind.QUORUM_IS_CURRENT: (self._check_quorum,),
+            GateKind.REPLICAS_ARE_CURRENT: (self._check_replicas,),
+            GateKind.COPIES_HOLD_NO_MORE: (self._check_replicas, self._compare_copies),
+            GateKind.MOVE_IS_RECORDED: (self._check_recorded,),
+            GateKind.REPLICAS_ARE_COMPLETE: (self._check_replicas, self._compare_replicas),
+            GateKind.COPY_IS_COMPLETE: (self._check_copy,),
+            GateKind.SOURCED_MESSAGES_ARE_STORED: (self._check_stored,),
+            GateKind.HAS_ALL_OF_SOURCES: (self._check_sources,),
+            GateKind.FORMER_READERS_HAVE_ALL: (self._check_readers,),
+            GateKind.READERS_HAVE_ALL: (self._check_readers,),
+            GateKind.NOTHING_HAS_ARRIVED_SINCE: (self._check_nothing_arrived,),
+        }
+        """In order: what a gate lacks is what the first of them says that is not None."""
 
     async def find_missing(self, gate: Gate) -> str | None:
         """See GateChecker."""
         try:
-            return await self._check_gate(gate)
+            for check in self._checks[gate.kind]:
+                if (missing := await check(gate)) is not None:
+                    return missing
         except (NotReachableError, ServerError, NoRespondersError) as error:
             self._steady.pop(gate, None)
             return error.message
+        return None
 
     async def leader(self, stream: str) -> str | None:
         """See GateChecker."""
@@ -92,64 +113,24 @@ class LiveGateChecker:
             seqs = _choose_samples(state.first_seq, state.last_seq) if state.messages else ()
             servers = frozenset(await self._list_servers(stream))
             stored_at = await self._read_times(stream, seqs)
-            self._noted[stream] = _Noted(stored_at=stored_at, servers=servers)
+            self._before_move[stream] = _BeforeMove(stored_at=stored_at, servers=servers)
         return {seq: stored_at[seq] for seq in sorted({min(stored_at), max(stored_at)})} if stored_at else {}
 
-    async def _check_gate(self, gate: Gate) -> str | None:
-        match gate.kind:
-            case (
-                GateKind.MOVE_IS_OVER
-                | GateKind.PUBLISHES_ARE_STORED
-                | GateKind.QUORUM_IS_CURRENT
-                | GateKind.REPLICAS_ARE_CURRENT
-                | GateKind.COPIES_HOLD_NO_MORE
-                | GateKind.MOVE_IS_RECORDED
-                | GateKind.REPLICAS_ARE_COMPLETE
-            ):
-                return await self._check_place(gate)
-            case GateKind.COPY_IS_COMPLETE:
-                return await self._check_copy(gate)
-            case GateKind.SOURCED_MESSAGES_ARE_STORED:
-                return await self._check_at_rest(gate)
-            case GateKind.HAS_ALL_OF_SOURCES:
-                return await self._check_fed(gate)
-            case GateKind.READERS_HAVE_ALL | GateKind.FORMER_READERS_HAVE_ALL:
-                return await self._check_drained(gate)
-            case GateKind.NOTHING_HAS_ARRIVED_SINCE:
-                return await self._check_unchanged(gate)
-            case _:
-                assert_never(gate.kind)
-
-    async def _check_place(self, gate: Gate) -> str | None:
-        if gate.kind is GateKind.MOVE_IS_RECORDED:
-            return await self._check_recorded(gate)
-        if gate.kind is GateKind.QUORUM_IS_CURRENT:
-            return await self._check_held(gate)
-        if (missing := await self._check_settled(gate)) is not None:
-            return missing
-        match gate.kind:
-            case GateKind.PUBLISHES_ARE_STORED:
-                return await self._check_at_rest(gate)
-            case GateKind.REPLICAS_ARE_COMPLETE:
-                return await self._compare_replicas(gate.stream)
-            case _:
-                copies = gate.counterparts if gate.kind is GateKind.COPIES_HOLD_NO_MORE else ()
-                return await self._compare_copies(gate.stream, copies)
-
-    async def _check_settled(self, gate: Gate) -> str | None:
-        info = await self._admin.info(gate.stream, timeout=TIMEOUT)
+    async def _check_replicas(self, gate: Gate) -> str | None:
+        name = gate.stream
+        info = await self._admin.info(name, timeout=TIMEOUT)
         cluster = info.get("cluster") or {}
         replicas = cluster.get("replicas") or ()
         number, target = len(replicas) + 1, int(info["config"].get("num_replicas") or 1)
-        if (misplaced := _find_misplacement(info, gate.stream)) is not None:
+        if (misplaced := _find_misplacement(info, name)) is not None:
             return misplaced
         if number != target:
-            return f"`{gate.stream}` has {number} replicas on its way to {target}"
+            return f"`{name}` has {number} replicas on its way to {target}"
         if not all(replica.get("current") for replica in replicas):
-            return f"not all replicas of `{gate.stream}` are current"
+            return f"not all replicas of `{name}` are current"
         return None
 
-    async def _check_held(self, gate: Gate) -> str | None:
+    async def _check_quorum(self, gate: Gate) -> str | None:
         """
         What new servers of a paused stream lack: they hold anything once they have the snapshot of all of it.
 
@@ -157,18 +138,18 @@ class LiveGateChecker:
         """
         name = gate.stream
         info = await self._admin.info(name, timeout=TIMEOUT)
-        if (lack := find_lack_of_replicas(info, name)) is not None:
+        if (lack := find_missing_quorum(info, name)) is not None:
             return lack
         leader, moved_at = info["cluster"]["leader"], parse_metadata(info["config"]).get(MOVED_KEY, "")
-        age, noted = time.time() - int(moved_at) if moved_at.isdecimal() else -1, self._noted.get(name)
+        age, before = time.time() - int(moved_at) if moved_at.isdecimal() else -1, self._before_move.get(name)
         # The clock of whoever has noted it may be ahead.
-        if (noted is None or leader in noted.servers) and 0 <= age < MOVE_START_SECONDS:
+        if (before is None or leader in before.servers) and 0 <= age < MOVE_START_SECONDS:
             return f"`{name}` has just been told to move, and is on {leader}"
         replicas = info["cluster"].get("replicas") or ()
         followers = [str(replica.get("name")) for replica in replicas if not replica.get("offline")]
         if not followers or not info["state"]["messages"] or self._read_replicas is None:
             return None
-        since, _ = self._replicas.setdefault(name, (time.monotonic(), {}))
+        since, _ = self._first_seqs.setdefault(name, (time.monotonic(), {}))
         firsts = await self._read_replicas(info["config"]["name"], info["created"])
         empty = [server for server in followers if firsts.get(server) == 0]
         unknown = [server for server in followers if server not in firsts]
@@ -180,28 +161,29 @@ class LiveGateChecker:
 
     async def _check_recorded(self, gate: Gate) -> str | None:
         """Raises VstreamError if the stream has lost messages since `note_before_move`, in this run or an earlier one."""
-        unrecorded = None
+        name, unrecorded = gate.stream, None
         if self._ensure_recorded is not None:
             # While they still take the stream over, nothing is lost if one of them dies: that is the time to record it.
-            noted = self._noted.get(gate.stream)
-            servers = await self._list_servers(gate.stream)
-            coming = [server for server in servers if noted is None or server not in noted.servers]
-            unrecorded = await self._ensure_recorded(gate.stream, coming)
-        missing = await self._check_settled(gate) or unrecorded
+            before = self._before_move.get(name)
+            servers = await self._list_servers(name)
+            coming = [server for server in servers if before is None or server not in before.servers]
+            unrecorded = await self._ensure_recorded(name, coming)
+        missing = await self._check_replicas(gate) or unrecorded
         if missing is None:
-            await self._require_contents(gate.stream)
+            await self._require_contents(name)
         return missing
 
-    async def _compare_replicas(self, name: str) -> str | None:
+    async def _compare_replicas(self, gate: Gate) -> str | None:
         """
-        Which replicas of *name* are not known, or begin after its leader, for some seconds; None if there is none.
+        Which replicas of the stream are not known, or begin after its leader, for some seconds; None if there is none.
 
         Raises VstreamError if one goes on lacking messages: the leader, whom everybody asks, lacks none.
         """
         if self._read_replicas is None:
             return None
+        name = gate.stream
         info = await self._admin.info(name, timeout=TIMEOUT)
-        since, firsts = self._replicas.setdefault(name, (time.monotonic(), {}))
+        since, firsts = self._first_seqs.setdefault(name, (time.monotonic(), {}))
         read = await self._read_replicas(info["config"]["name"], info["created"])
         for server, first in read.items():
             if first:
@@ -242,7 +224,7 @@ class LiveGateChecker:
         return [str(name) for name in names if name]
 
     async def _require_contents(self, name: str) -> None:
-        before = self._noted.get(name)
+        before = self._before_move.get(name)
         noted = before.stored_at if before is not None else read_held((await self._positions.read_stream(name)).config)
         stored = await self._read_times(name, list(noted))
         stream = await self._positions.read_stream(name)
@@ -260,10 +242,11 @@ class LiveGateChecker:
         messages = await asyncio.gather(*(direct.get_by_seq_from_leader(self._connection, stream, seq) for seq in seqs))
         return {message.seq: message.stored_at for message in messages if message is not None}
 
-    async def _compare_copies(self, stream: str, copies: Sequence[str]) -> str | None:
-        """What *stream* lacks of *copies*, which have its very sequences and times; None if nothing is seen."""
+    async def _compare_copies(self, gate: Gate) -> str | None:
+        """What the stream lacks of its copies, which have its very sequences and times; None if nothing is seen."""
+        stream = gate.stream
         get = partial(direct.get_by_seq_from_leader, self._connection)
-        for name in copies:
+        for name in gate.counterparts:
             copy, origin = await self._positions.read_stream(name), await self._positions.read_stream(stream)
             if copy.last_seq > origin.last_seq:
                 ends = f"`{stream}` ends at {origin.last_seq:,}, and its copy `{name}` at {copy.last_seq:,}"
@@ -303,14 +286,14 @@ class LiveGateChecker:
                 return f"{position.explain_unknown()}; {BEACON_HINT}"
         return None
 
-    async def _check_at_rest(self, gate: Gate) -> str | None:
+    async def _check_stored(self, gate: Gate) -> str | None:
         copy = await self._positions.read_stream(gate.stream)
         if not copy.is_settled:
             self._steady.pop(gate, None)
             return f"not all replicas of `{copy.name}` are current"
         return self._wait_for_steady(gate, copy.last_seq, f"`{copy.name}` is at {copy.last_seq:,}")
 
-    async def _check_fed(self, gate: Gate) -> str | None:
+    async def _check_sources(self, gate: Gate) -> str | None:
         # The reader is asked last: what clients publish meanwhile is not what it lacks.
         origins = [await self._positions.read_stream(origin) for origin in gate.counterparts]
         reader = await self._positions.read_stream(gate.stream)
@@ -320,19 +303,19 @@ class LiveGateChecker:
                 return missing
         return None
 
-    async def _check_drained(self, gate: Gate) -> str | None:
+    async def _check_readers(self, gate: Gate) -> str | None:
         origin = await self._positions.read_stream(gate.stream)
         for reader in gate.counterparts:
             missing = await self._describe_lag(await self._positions.read_stream(reader), origin)
             if missing is not None:
                 self._steady.pop(gate, None)
                 return missing
-        self._drained[origin.name] = origin.last_seq
+        self._last_seqs_read[origin.name] = origin.last_seq
         return self._wait_for_steady(gate, origin.last_seq, f"the last message of `{origin.name}` has just been taken")
 
-    async def _check_unchanged(self, gate: Gate) -> str | None:
+    async def _check_nothing_arrived(self, gate: Gate) -> str | None:
         origin = await self._positions.read_stream(gate.stream)
-        before = self._drained.get(origin.name)
+        before = self._last_seqs_read.get(origin.name)
         if before is not None:
             more = origin.last_seq - before
             text = f"{more:,} messages have come into `{origin.name}`, which no stream sources any more: {_HINT}"
@@ -368,7 +351,7 @@ class LiveGateChecker:
         return None
 
 
-def find_lack_of_replicas(info: Mapping[str, Any], name: str) -> str | None:
+def find_missing_quorum(info: Mapping[str, Any], name: str) -> str | None:
     """What the stream *name* lacks until most of its replicas are where it is placed, and current."""
     if (misplaced := _find_misplacement(info, name)) is not None:
         return misplaced

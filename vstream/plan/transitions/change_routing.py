@@ -197,7 +197,7 @@ def note_duplicate_imports(outcomes: Sequence[Outcome], context: DiffContext) ->
     Note what publishers notice of another token for an account whose publishes are imported by hidden ones.
 
     A server adds the imports of the new token before it drops those of the old one (server/accounts.go,
-    updateAccountClaimsWithResync), and what is published in between takes both.
+    updateAccountClaimsWithRefresh), and what is published in between takes both.
     """
     yield from outcomes
     digests = [{*(rule.before or ())} ^ {*(rule.after or ())} for rule in context.rule_changes if rule.source == USERS]
@@ -220,9 +220,8 @@ def note_deaf_subscribers(outcomes: Sequence[Outcome], context: DiffContext) -> 
     say it again (nats-server 8560).
     """
     yield from outcomes
-    new = {
-        rule.source.partition(" ")[2] for rule in context.rule_changes if rule.kind == ACCOUNT and rule.before is None
-    }
+    accounts = [rule for rule in context.rule_changes if rule.kind == ACCOUNT]
+    new = {account.source.partition(" ")[2] for account in accounts if account.before is None}
     sizes = Counter(address.region for address in context.bundle.servers)
     if not context.owned or max(sizes.values(), default=0) < _MIN_CLUSTER_SERVERS:
         return
