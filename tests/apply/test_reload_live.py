@@ -264,9 +264,9 @@ def test_killed_before_the_others_reload_the_next_run_goes_on(site: Site, tmp_pa
 @pytest.mark.parametrize(
     ("before", "after", "stages"),
     [
-        ([], ["stage.>"], {"WRITE_STREAMS", "READ_STREAMS"}),
-        (["stage.>"], ["stage.>", "second.>"], {"WRITE_STREAMS"}),
-        (["stage.>"], [], {"DELETED_WRITE_STREAMS", "DELETED_READ_STREAMS"}),
+        ([], ["stage.>"], {"CHANGE_WRITE_STREAMS", "CHANGE_READ_STREAMS"}),
+        (["stage.>"], ["stage.>", "second.>"], {"CHANGE_WRITE_STREAMS"}),
+        (["stage.>"], [], {"DELETE_WRITE_STREAMS", "DELETE_READ_STREAMS"}),
     ],
     ids=["a new stream", "another subject", "a stream less"],
 )

@@ -51,7 +51,7 @@ def test_every_command_with_formats_has_a_schema() -> None:
 def test_every_schema_is_one(name: str) -> None:
     schema = make_output_schema(name)
     jsonschema.Draft202012Validator.check_schema(schema)
-    assert schema["properties"]["schema"] == {"const": f"vstream.{name}/1"}
+    assert schema["properties"]["schema"] == {"const": f"vstream.{name}/2"}
     assert "schema" in schema["required"]
 
 
@@ -83,7 +83,7 @@ def test_outputs_that_need_no_servers(
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
     (tmp_path / "topology.yaml").write_text(_TOPOLOGY)
     ran = vstream(*arguments, "--format", "json", cwd=tmp_path)
-    assert ran.json()["schema"] == f"vstream.{name}/1", ran.err
+    assert ran.json()["schema"] == f"vstream.{name}/2", ran.err
 
 
 def test_the_schema_of_an_output_is_printed() -> None:

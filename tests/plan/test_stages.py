@@ -394,7 +394,9 @@ async def test_killed_before_any_request_the_next_run_goes_on(before: list[str],
 
 async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> None:
     servers = await servers_in(ALL)
-    servers.gate_timeouts["readers_have_all foo-write-east"] = ["`foo-read-west` is at 3 of 9 in `foo-write-east`"] * 1000
+    servers.gate_timeouts["readers_have_all foo-write-east"] = [
+        "`foo-read-west` is at 3 of 9 in `foo-write-east`"
+    ] * 1000
     applied = await run(servers, regions(TWO), patience=0.0)
     assert [gate_timeout.missing for gate_timeout in applied.gate_timeouts] == [
         "`foo-read-west` is at 3 of 9 in `foo-write-east`"
@@ -475,7 +477,9 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     topology = regions(TWO)
     plan = replace(plan_change(servers, topology), leaving_servers=("east-1",))
     assert [stage.stage.name for stage in list_stages(plan)][-1] == "REMOVE_SERVERS"
-    servers.gate_timeouts["nothing_has_arrived_since foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
+    servers.gate_timeouts["nothing_has_arrived_since foo-write-east"] = [
+        "1 messages have come into `foo-write-east`"
+    ] * 1000
     applied = await execute_plan(plan, servers.administer(topology, servers=racks), gate_timeout=0.0)
     assert (applied.retired, racks.retired) == ((), [])
     servers.gate_timeouts.clear()

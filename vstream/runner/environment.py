@@ -13,8 +13,8 @@ from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import Emptiness
-from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.health.live.rescue import choose_rescuable_groups, rescue_groups
+from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.jetstream.region_connections import connect_all
 from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries

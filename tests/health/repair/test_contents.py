@@ -281,7 +281,7 @@ def test_a_reader_is_resynced_although_one_whose_name_begins_with_its_own_is_not
     repaired = RepairedSourcing(resynced=resynced)
     assert repaired.streams == ("foo-read-us",)
     lines = [line.plain for line in view.render_repaired_sourcing(repaired)]
-    assert lines == ["resynced  foo-read-us: it sources `foo-write-west` again"]
+    assert lines == ["resynced foo-read-us: it sources `foo-write-west` again"]
 
 
 def test_what_a_repair_would_do_in_words() -> None:
