@@ -28,7 +28,6 @@ from vstream.plan.live.lost_region import give_up
 from vstream.plan.pipeline import require_no_other_losses, require_nothing_else
 from vstream.plan.plan import AllowOption, Plan
 from vstream.plan.topology_edit import TopologyEdit
-from vstream.scenario.model import ChangeRegion, RegionCommand
 from vstream.servers.bundles import render_lab
 from vstream.servers.find_servers import Servers, find_and_trust_servers, find_system_endpoints
 from vstream.servers.server_plan import ServerPlan, make_server_plan
@@ -124,19 +123,6 @@ class RegionWatch:
     show_planning: Callable[[], AbstractContextManager[Callable[[str], None]]] = _show_nothing
     show_starting: Callable[[], AbstractContextManager[Callable[[ReadinessProgress], None]]] = _show_nothing
     show_applying: Callable[[Plan], AbstractContextManager[ApplyWatch]] = lambda _plan: nullcontext(WITHOUT_WATCH)
-
-
-async def change_region(action: ChangeRegion, request: RegionRequest, watch: RegionWatch) -> RegionResult:
-    """Do what *action*, a step of a scenario, says."""
-    match action.command:
-        case RegionCommand.DRAIN:
-            return await drain(request, watch)
-        case RegionCommand.UNDO_DRAIN:
-            return await undo_drain(request, watch)
-        case RegionCommand.FAILOVER:
-            return await fail_over(request, watch, also=action.also)
-        case RegionCommand.FAILBACK:
-            return await fail_back(request, watch)
 
 
 async def drain(request: RegionRequest, watch: RegionWatch, *, taker: str | None = None) -> PlannedChange:

@@ -26,7 +26,7 @@ from vstream.plan.plan import Plan, RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import CheckStatus
-from vstream.scenario.model import ChangeRegion, Scenario
+from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
 from vstream.servers.bundles import provide_bundle, render_lab
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.server_plan import make_server_plan
@@ -169,7 +169,7 @@ async def change_region_in_lab(environment: Environment, action: ChangeRegion) -
         is_approved=True,
         writes_file=False,
     )
-    result = await region_change.change_region(action, request, region_change.RegionWatch())
+    result = await _change_region(action, request)
     if isinstance(result, region_change.MaybeAlive):
         raise VstreamError(f"not proved dead: {'; '.join((*result.report.alive, *result.report.unknown))}")
     assert isinstance(result, region_change.PlannedChange)
@@ -180,6 +180,19 @@ async def change_region_in_lab(environment: Environment, action: ChangeRegion) -
     failure = None if result.failure is None else result.failure.message
     problems = filter(None, (_explain_unfinished(result.applied), failure, *seen.missing, *seen.unknown))
     return ChangedRegion(environment=changed, losses=result.planned.plan.losses, problem="; ".join(problems) or None)
+
+
+async def _change_region(action: ChangeRegion, request: region_change.RegionRequest) -> region_change.RegionResult:
+    watch = region_change.RegionWatch()
+    match action.command:
+        case RegionCommand.DRAIN:
+            return await region_change.drain(request, watch)
+        case RegionCommand.UNDO_DRAIN:
+            return await region_change.undo_drain(request, watch)
+        case RegionCommand.FAILOVER:
+            return await region_change.fail_over(request, watch, also=action.also)
+        case RegionCommand.FAILBACK:
+            return await region_change.fail_back(request, watch)
 
 
 async def repair_meta(environment: Environment) -> None:
