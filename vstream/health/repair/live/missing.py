@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -30,6 +30,7 @@ from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, Tick, is_mis
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import SECOND_NS, to_unix_seconds
 from vstream.jetstream import direct
+from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.region_connections import choose_connection_to
 from vstream.topology import physical
@@ -203,34 +204,39 @@ async def _examine_gap(fetcher: Fetcher, gap: _Gap, stored: int) -> tuple[Replay
     by_holder: dict[str, SequenceSet] = {}
     irreparable = defaultdict[str, SequenceSet](SequenceSet)
     ranked: list[MissingMessage] = []
+    is_ranked = scan.limit(PER_SUBJECT) > 0
     for holder, held in gap.holders.items():
         available = lacks & held
         if not available:
             continue
         lacks -= available
-        ranks: dict[int, Rank] = {}
-        if is_ranked := scan.limit(PER_SUBJECT) > 0:
-            ranks = await _rank_by_subject(fetcher, gap, holder, available)
-            available = SequenceSet((seq, seq) for seq in ranks)
+        ranks = await _rank_by_subject(fetcher, gap, holder, available) if is_ranked else None
+        returning = SequenceSet()
         by_id = defaultdict[str, list[tuple[MissingMessage, bytes]]](list)
-        by_holder[holder] = SequenceSet()
-        async for seq, message in fetcher.fetch(origin, holder, available):
-            subject = physical.published_subject(fetcher.topology.naming, fetcher.stream, message.subject)
-            if not is_missing(scan, fetcher.stream, message, subject):
-                continue
-            written, obstacle = to_unix_seconds(message.stored_at), find_obstacle(message.subject, message.headers)
-            rank = ranks.get(seq, Rank(is_newest=True, is_behind=False))
-            missing = MissingMessage(written, origin.name, seq, subject, obstacle, rank)
-            if not obstacle and (msg_id := message.headers.get(_MSG_ID_HEADER)):
-                by_id[msg_id].append((missing, sha256(message.data).digest()))
+        async for missing, message in _fetch_missing(fetcher, gap, holder, available, ranks):
             if is_ranked:
                 ranked.append(missing)
-            if obstacle and not is_ranked:
-                irreparable[obstacle].add(seq)
-            else:
-                by_holder[holder].add(seq)
-        by_holder[holder] -= await _find_dropped(scan, by_id, stored, fetcher.tick)
+            elif missing.obstacle:
+                irreparable[missing.obstacle].add(missing.seq)
+                continue
+            returning.add(missing.seq)
+            if not missing.obstacle and (msg_id := message.headers.get(_MSG_ID_HEADER)):
+                by_id[msg_id].append((missing, sha256(message.data).digest()))
+        by_holder[holder] = returning - await _find_dropped(scan, by_id, stored, fetcher.tick)
     return replace(replay, by_holder=by_holder, irreparable=irreparable), ranked
+
+
+async def _fetch_missing(
+    fetcher: Fetcher, gap: _Gap, holder: str, available: SequenceSet, ranks: Mapping[int, Rank] | None
+) -> AsyncIterator[tuple[MissingMessage, DirectMessage]]:
+    """What is missing of *available*, with the message that *holder* has; where there are *ranks*, only what has one."""
+    seqs = available if ranks is None else SequenceSet((seq, seq) for seq in ranks)
+    async for seq, message in fetcher.fetch(gap.origin, holder, seqs):
+        subject = physical.published_subject(fetcher.topology.naming, fetcher.stream, message.subject)
+        if is_missing(gap.scan, fetcher.stream, message, subject):
+            written, obstacle = to_unix_seconds(message.stored_at), find_obstacle(message.subject, message.headers)
+            rank = ranks[seq] if ranks is not None else Rank(is_newest=True, is_behind=False)
+            yield MissingMessage(written, gap.origin.name, seq, subject, obstacle, rank), message
 
 
 async def _find_dropped(
