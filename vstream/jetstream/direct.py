@@ -8,12 +8,13 @@ are used here. A copy may lag behind its leader: a message that it does not hold
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
 
-from vstream.errors import ServerError
+from vstream.errors import NoRespondersError, ServerError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import convert_malformed_errors, require_text
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection, Reply, ask_api
@@ -27,6 +28,7 @@ _STREAM = "Nats-Stream"
 _SEQUENCE = "Nats-Sequence"
 _SUBJECT = "Nats-Subject"
 _TIME = "Nats-Time-Stamp"
+_MAX_PARALLEL_READS = 64
 
 
 @value_class
@@ -43,6 +45,10 @@ class DirectMessage:
     data: bytes
     header_block: bytes = b""
     """The headers as they are stored, where the leader answered."""
+
+
+Read: TypeAlias = Callable[[Connection, str, int, float], Awaitable[DirectMessage | None]]
+"""Reads a message of a stream by its sequence, within some seconds: from any replica, or from the leader."""
 
 
 async def get_by_seq(
@@ -100,6 +106,33 @@ async def get_newest_from_leader(
 ) -> DirectMessage | None:
     """Like `get_newest`, but the leader answers; see `get_next_from_leader`."""
     return await _request_from_leader(connection, stream, {"last_by_subj": subject}, timeout)
+
+
+async def read_message(connection: Connection, stream: str, seq: int, timeout: float) -> DirectMessage | None:
+    """The message at *seq*, by Direct Get, or from the leader where that is switched off. Raises as they do."""
+    try:
+        return await get_by_seq(connection, stream, seq, timeout=timeout)
+    except NoRespondersError:
+        return await get_by_seq_from_leader(connection, stream, seq, timeout=timeout)
+
+
+async def read_next_message(connection: Connection, stream: str, seq: int, timeout: float) -> DirectMessage | None:
+    """Like `read_message`, the first message at or after *seq*."""
+    try:
+        return await get_next(connection, stream, ANY_SUBJECT, seq, timeout=timeout)
+    except NoRespondersError:
+        return await get_next_from_leader(connection, stream, ANY_SUBJECT, seq, timeout=timeout)
+
+
+async def walk_back(
+    connection: Connection, stream: str, last: int, before: int, *, timeout: float, read: Read = read_message
+) -> AsyncIterator[DirectMessage]:
+    """The messages of *stream* from sequence *last* down to the one after *before*, without those that are not there."""
+    for top in range(last, before, -_MAX_PARALLEL_READS):
+        seqs = range(top, max(before, top - _MAX_PARALLEL_READS), -1)
+        for message in await asyncio.gather(*(read(connection, stream, seq, timeout) for seq in seqs)):
+            if message is not None:
+                yield message
 
 
 async def _request_direct(

@@ -6,9 +6,10 @@ import re
 import secrets
 import string
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from vstream.jetstream.answers import parse_sequence
-from vstream.topology.stream_config import REPLAY_SUFFIX, header_name
+from vstream.topology.stream_config import REPLAY_SUFFIX, header_name, source_name
 from vstream.value_class import value_class
 
 STREAM_SOURCE = "Nats-Stream-Source"
@@ -30,6 +31,19 @@ def origin_of(
         return None, None
     by_header_name = {header_name(stream, reader): stream for stream in streams}
     return by_header_name.get(words[0], words[0]), seq
+
+
+def read_positions(info: Mapping[str, Any], reader: str) -> dict[str, int]:
+    """
+    How far the stream *reader* is in each source, as servers since 2.15 say in its *info*; without those it says nothing of.
+
+    A stream that is sourced twice, with other filters, is as far as the one that is behind.
+    """
+    cursors: dict[str, int] = {}
+    for source in info.get("sources") or ():
+        name, seq = source_name(source, reader), int(source.get("seq") or 0)
+        cursors[name] = min(seq, cursors.get(name, seq))
+    return {name: seq for name, seq in cursors.items() if seq}
 
 
 @value_class

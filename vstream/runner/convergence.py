@@ -17,10 +17,9 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.jetstream.source_header import origin_of
+from vstream.jetstream.source_header import origin_of, read_positions
 from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
-from vstream.topology.stream_config import source_name
 
 _POLL_SECONDS = 0.2
 _REQUEST_TIMEOUT = 2.0
@@ -107,8 +106,8 @@ class ConvergenceWait:
             last = int(info["state"]["last_seq"])
             if (mirrored := reader.stream.config.mirror_name) is not None:
                 reader.reached[mirrored] = last  # a mirror keeps sequences
-            for source in info.get("sources") or ():
-                self._advance(reader, source_name(source, name), int(source.get("seq") or 0))
+            for source, seq in read_positions(info, name).items():
+                self._advance(reader, source, seq)
             if self._list_lacking(reader, ends):
                 await self._read_positions_from_messages(reader, last, ends)
         lines = []

@@ -9,8 +9,9 @@ from typing import cast
 import pytest
 
 from tests.health.doctor.test_examine import TOPOLOGY, healthy
-from vstream.health.live import gaps, lag
+from vstream.health.live import gaps
 from vstream.health.snapshot import Gap, Repeat
+from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 
@@ -42,8 +43,8 @@ async def find_gaps(
         later = [candidate for candidate in at_origin if candidate >= seq]
         return at_origin[min(later)] if stream == ORIGIN and later else None
 
-    monkeypatch.setattr(lag, "read_message", get)
-    monkeypatch.setattr(lag, "read_next_message", following)
+    monkeypatch.setattr(direct, "read_message", get)
+    monkeypatch.setattr(direct, "read_next_message", following)
     streams = {READER: replace(healthy().streams[READER], first_seq=1, last_seq=len(taken))}
     connection = cast("Connection", object())
     return await gaps.find_gaps_and_repeats(

@@ -8,18 +8,16 @@ that is behind could hide the one message that delivery has to begin with.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
-from vstream.health.live.lag import read_message
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.answers import require_text
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.region_connections import connect_all
-from vstream.jetstream.source_header import origin_of
+from vstream.jetstream.source_header import origin_of, read_positions
 from vstream.plan.consumer_failover import (
     BackwardScan,
     Landing,
@@ -36,19 +34,16 @@ from vstream.topology import naming, physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Endpoint, Role, Topology, VirtualStream
-from vstream.topology.stream_config import OWNERSHIP_KEYS, source_name
+from vstream.topology.stream_config import OWNERSHIP_KEYS
 from vstream.value_class import value_class
 
 Connections = Mapping[str, Connection | VstreamError]
-_Read = Callable[[Connection, str, int, float], Awaitable[direct.DirectMessage | None]]
-"""Reads a message of a stream by its sequence, within some seconds: from any replica, or from the leader."""
 
 MAX_SCANNED = 65_536
 """Number of messages before the position that are searched for the last one of each origin."""
 _RECORDED_ONLY = "`vstream consumer sync` keeps its consumers' positions in the other regions; none is there"
 """What to do where a region does not answer whose positions are asked for."""
 _TO_HINT = "name a region that answers with `--to`"
-_MAX_PARALLEL_READS = 64
 _PRECISION = timedelta(seconds=1)
 """Records say the time without fractions of a second."""
 _TIMEOUT = 10.0
@@ -228,7 +223,7 @@ async def read_position(
         floor = delivered
     origins = origins_of(stream)
     filters = filters_of(observed.config.fields)
-    after = [step async for step in _walk_back(connection, name, delivered, floor, origins, read_message)]
+    after = [step async for step in _walk_back(connection, name, delivered, floor, origins, direct.read_message)]
     acknowledged = sum(takes(filters, step.subject) for step in after) - observed.unacknowledged
     is_mirror = stream.consistency.has_mirrors
     seqs = {origins[0]: floor} if is_mirror else await _read_before(connection, name, floor, origins, earlier)
@@ -264,9 +259,7 @@ async def resume_sequence(
     info = await ask_until_available(lambda: JetStreamAdmin(connection).info(name))
     first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
     before = max(0, first - 1)  # a stream that never had a message begins with 0
-    positions = {
-        source_name(source, name): int(source["seq"]) for source in info.get("sources") or () if source.get("seq")
-    }
+    positions = read_positions(info, name)
     if stream.consistency.has_mirrors:
         # A mirror has the sequences of what it mirrors.
         (floor,) = at.origins.values()
@@ -318,7 +311,7 @@ async def _read_before(
         begin = earlier.floor
         before = {origin: seq for origin, seq in earlier.origins.items() if origin not in earlier.unknown}
     positions: dict[str, int] = {}
-    async for step in _walk_back(connection, name, floor, begin, origins, read_message):
+    async for step in _walk_back(connection, name, floor, begin, origins, direct.read_message):
         if step.origin in origins:
             # The first one found is the last of its origin: each stands in its own order.
             positions.setdefault(str(step.origin), step.origin_seq)
@@ -332,18 +325,15 @@ async def _ask_leader(connection: Connection, stream: str, seq: int, patience: f
 
 
 async def _walk_back(
-    connection: Connection, name: str, last: int, before: int, origins: tuple[str, ...], read: _Read
+    connection: Connection, name: str, last: int, before: int, origins: tuple[str, ...], read: direct.Read
 ) -> AsyncIterator[SourcedMessage]:
     """The messages of stream *name* from sequence *last* down to the one after *before*."""
-    for top in range(last, before, -_MAX_PARALLEL_READS):
-        seqs = range(top, max(before, top - _MAX_PARALLEL_READS), -1)
-        for message in await asyncio.gather(*(read(connection, name, seq, _TIMEOUT) for seq in seqs)):
-            if message is not None:
-                origin, seq = origin_of(message.headers, origins, reader=name)
-                yield SourcedMessage(
-                    seq=message.seq,
-                    subject=message.subject,
-                    origin=origin,
-                    origin_seq=seq or 0,
-                    stored_at=message.stored_at,
-                )
+    async for message in direct.walk_back(connection, name, last, before, timeout=_TIMEOUT, read=read):
+        origin, seq = origin_of(message.headers, origins, reader=name)
+        yield SourcedMessage(
+            seq=message.seq,
+            subject=message.subject,
+            origin=origin,
+            origin_seq=seq or 0,
+            stored_at=message.stored_at,
+        )

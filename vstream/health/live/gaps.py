@@ -18,6 +18,7 @@ from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import Gap, Repeat, StreamSnapshot, to_unix_seconds
+from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.region_connections import choose_connection_to
@@ -119,7 +120,7 @@ class _ReaderCheck:
         """What its newest messages prove. Raises as requests do."""
         name, last = self.reader.name, self.reader.last_seq
         seqs = range(max(self.reader.first_seq, last - WINDOW_MESSAGES + 1), last + 1)
-        reads = (lag.read_message(self.connection, name, seq, self._remaining()) for seq in seqs)
+        reads = (direct.read_message(self.connection, name, seq, self._remaining()) for seq in seqs)
         jumps, replayed = _find_jumps(await asyncio.gather(*reads), self.origins, name)
         proven: list[Gap | Repeat] = []
         for jump in jumps:
@@ -129,7 +130,7 @@ class _ReaderCheck:
                 proven += await self._keep_stored_gaps(jump.origin, lacks)
                 continue
             # An origin that was made anew has other messages there, or none: then this is no repeat.
-            held = await lag.read_message(self.origins[jump.origin], jump.origin, jump.last, self._remaining())
+            held = await direct.read_message(self.origins[jump.origin], jump.origin, jump.last, self._remaining())
             if held is not None and _is_same(held, jump.earlier):
                 proven.append(Repeat(reader=name, origin=jump.origin, seq=jump.seq, later=jump.last))
         return proven
@@ -146,7 +147,7 @@ class _ReaderCheck:
         return gaps
 
     async def _read_next(self, origin: str, seq: int) -> DirectMessage | None:
-        return await lag.read_next_message(self.origins[origin], origin, seq, self._remaining())
+        return await direct.read_next_message(self.origins[origin], origin, seq, self._remaining())
 
     async def _may_have_dropped(self, held: DirectMessage) -> bool:
         """Whether the reader may have dropped *held* as a duplicate. Where it cannot be told, nothing is claimed."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from vstream.errors import NoRespondersError, VstreamError
+from vstream.errors import VstreamError
 from vstream.health.pairs import has_taken_all
 from vstream.health.snapshot import SECOND_NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
@@ -97,7 +97,7 @@ class _Search:
         origin = parse_stream(info, feed.origin.name)
         oldest = None
         if cursor is not None and cursor < origin.last_seq and origin.messages:
-            oldest = await read_next_message(
+            oldest = await direct.read_next_message(
                 connection, feed.origin.name, max(cursor + 1, origin.first_seq), self._remaining()
             )
             if oldest is not None and await self._has_dropped(feed, oldest, origin.last_seq, connection):
@@ -122,7 +122,9 @@ class _Search:
         stream = self.topology.stream(feed.virtual)
         with suppress(VstreamError):
             newest = (
-                oldest if oldest.seq == last else await read_message(connection, oldest.stream, last, self._remaining())
+                oldest
+                if oldest.seq == last
+                else await direct.read_message(connection, oldest.stream, last, self._remaining())
             )
             for message in (oldest, newest or oldest):
                 subject = physical.published_subject(self.topology.naming, stream, message.subject)
@@ -158,7 +160,7 @@ class _Search:
         if reader.messages == reader.last_seq <= _MAX_SEARCHED_MESSAGES:
             return 0, True  # it has all that it ever took, and nothing of this origin
         connection = self._connection_to(feed.origin.place)
-        last = await read_message(
+        last = await direct.read_message(
             connection, feed.origin.name, self.streams[feed.origin.name].last_seq, self._remaining()
         )
         if last is None:
@@ -174,13 +176,10 @@ class _Search:
     async def _walk(self, feed: ReplicationPair) -> dict[str, int]:
         """The last sequence of each origin among the last messages of the reader."""
         connection, last = self._connection_to(feed.reader.place), self.streams[feed.reader.name].last_seq
-        seqs = range(last, max(0, last - _MAX_SEARCHED_MESSAGES), -1)
-        messages = await asyncio.gather(
-            *(read_message(connection, feed.reader.name, seq, self._remaining()) for seq in seqs)
-        )
+        before = max(0, last - _MAX_SEARCHED_MESSAGES)
         last_seqs: dict[str, int] = {}
-        for message in messages:
-            stream, seq = origin_of(message.headers if message else {}, self.streams, reader=feed.reader.name)
+        async for message in direct.walk_back(connection, feed.reader.name, last, before, timeout=self._remaining()):
+            stream, seq = origin_of(message.headers, self.streams, reader=feed.reader.name)
             if stream is not None and seq is not None:
                 last_seqs.setdefault(stream, seq)
         return last_seqs
@@ -190,14 +189,6 @@ class _Search:
 
     def _remaining(self) -> float:
         return max(0.05, self.deadline - time.monotonic())
-
-
-async def read_message(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
-    """The message at *seq*, by Direct Get, or from the leader if that is switched off. Raises as `direct`."""
-    try:
-        return await direct.get_by_seq(connection, stream, seq, timeout=patience)
-    except NoRespondersError:
-        return await direct.get_by_seq_from_leader(connection, stream, seq, timeout=patience)
 
 
 async def is_duplicate(
@@ -229,17 +220,9 @@ async def _find_first_since(since: float, reader: StreamSnapshot, connection: Co
     low, high = reader.first_seq, reader.last_seq + 1
     while low < high:
         middle = (low + high) // 2
-        stored = await read_next_message(connection, reader.name, middle, patience)
+        stored = await direct.read_next_message(connection, reader.name, middle, patience)
         if stored is None or to_unix_seconds(stored.stored_at) >= since:
             high = middle
         else:
             low = stored.seq + 1
     return max(1, low)
-
-
-async def read_next_message(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
-    """The first message at or after *seq*. Raises as `direct`."""
-    try:
-        return await direct.get_next(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)
-    except NoRespondersError:
-        return await direct.get_next_from_leader(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)

@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
 from vstream.errors import VstreamError
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.read_stream import read_headers
-from vstream.jetstream.source_header import origin_of
+from vstream.jetstream.source_header import origin_of, read_positions
 from vstream.plan.transitions import seed_region
 from vstream.subjects.transform import SubjectTransform
 from vstream.topology import naming
@@ -203,15 +202,16 @@ class LivePositionReader:
 
         The newest one, if much of what came before is from there; else perhaps an older one, or none.
         """
-        get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.get_by_seq_from_leader
         low, high, newest = max(reader.first_seq, 1), reader.last_seq, None
         while low <= high:
             middle = (low + high) // 2
             seqs = range(middle, min(middle + _MAX_PARALLEL_READS, reader.last_seq + 1))
-            messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in seqs))
+            messages = await asyncio.gather(
+                *(direct.read_message(self._connection, reader.name, seq, TIMEOUT) for seq in seqs)
+            )
             seen: list[tuple[int, int]] = []
             for message in messages:
-                source, seq = origin_of(message.headers if message is not None else {}, [origin])
+                source, seq = origin_of(message.headers if message is not None else {}, [origin], reader=reader.name)
                 if message is not None and source == origin and seq is not None:
                     seen.append((message.seq, seq))
             if seen:
@@ -257,17 +257,11 @@ class LivePositionReader:
 
     async def _scan(self, reader: LiveStream, origin: str) -> int | None:
         """As `_read_newest`, of the last `MAX_SCANNED` messages."""
-        bottom = max(reader.first_seq, reader.last_seq - MAX_SCANNED + 1, 1)
-        # Where Direct Get is off, nobody answers it.
-        get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.get_by_seq_from_leader
-        for top in range(reader.last_seq, bottom - 1, -_MAX_PARALLEL_READS):
-            seqs = range(top, max(bottom, top - _MAX_PARALLEL_READS + 1) - 1, -1)
-            messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in seqs))
-            for message in messages:
-                headers = message.headers if message is not None else {}
-                source, seq = origin_of(headers, [origin], reader=reader.name)
-                if source == origin and seq is not None:
-                    return seq
+        before = max(reader.first_seq - 1, reader.last_seq - MAX_SCANNED, 0)
+        async for message in direct.walk_back(self._connection, reader.name, reader.last_seq, before, timeout=TIMEOUT):
+            source, seq = origin_of(message.headers, [origin], reader=reader.name)
+            if source == origin and seq is not None:
+                return seq
         return None
 
     async def read_stream(self, name: str) -> LiveStream:
@@ -283,19 +277,10 @@ class LivePositionReader:
             first_seq=int(state.get("first_seq", 0)),
             last_seq=int(state.get("last_seq", 0)),
             messages=int(state.get("messages", 0)),
-            positions=_read_positions(sources, name),
+            positions=read_positions(info, name),
             lags={source_name(source, name): int(source.get("lag") or 0) for source in sources},
             is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),
         )
-
-
-def _read_positions(sources: Sequence[Mapping[str, Any]], reader: str) -> Mapping[str, int]:
-    """Sources by name. A stream that is sourced twice, with other filters, is as far as the one that is behind."""
-    cursors: dict[str, int] = {}
-    for source in sources:
-        name, seq = source_name(source, reader), int(source.get("seq") or 0)
-        cursors[name] = min(seq, cursors.get(name, seq))
-    return {name: seq for name, seq in cursors.items() if seq}
 
 
 def _as_read(reader: LiveStream, origin: str, subject: str) -> str | None:

@@ -8,12 +8,12 @@ from functools import partial
 from math import inf
 
 from vstream.errors import VstreamError
-from vstream.health.live import lag
 from vstream.health.repair.contents import FILLER_HEADER
 from vstream.health.repair.live.scan import Tick
 from vstream.health.repair.live.write import write_message
 from vstream.health.repair.sourcing import HeldMessage, LostEnd, Refill
 from vstream.health.snapshot import StreamSnapshot, to_unix_seconds
+from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import get_by_seq_from_leader
 from vstream.jetstream.region_connections import choose_connection_to
@@ -64,7 +64,9 @@ async def _read_held_messages(
     held: list[HeldMessage] = []
     for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK_MESSAGES):
         seqs = range(end, max(end - _BLOCK_MESSAGES, reader.first_seq - 1), -1)
-        block = await asyncio.gather(*(lag.read_message(connection, reader.name, seq, _ANSWER_TIMEOUT) for seq in seqs))
+        block = await asyncio.gather(
+            *(direct.read_message(connection, reader.name, seq, _ANSWER_TIMEOUT) for seq in seqs)
+        )
         for message in block:
             if message is None:
                 continue
@@ -87,7 +89,7 @@ async def _find_rewritten(
     connection = choose_connection_to(connections, lost.place)
     subject = partial(physical.published_subject, topology.naming, topology.stream(lost.virtual))
     for seq in sorted((seq for seq in held if seq <= lost.last), reverse=True):
-        original = await lag.read_message(connection, lost.origin, seq, _ANSWER_TIMEOUT)
+        original = await direct.read_message(connection, lost.origin, seq, _ANSWER_TIMEOUT)
         if original is None:
             continue
         copied = held[seq].message
