@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from vstream.errors import NotReachableError, RefusedError, VstreamError
-from vstream.jetstream import error_codes, monitoring
+from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect_to_system, open_connection
 from vstream.topology.model import Endpoint
@@ -22,11 +22,7 @@ async def remove_peers(system: Mapping[str, Endpoint], servers: Iterable[str]) -
     connection: Connection = await connect_to_system(system)
     try:
         for server in servers:
-            try:
-                await JetStreamAdmin(connection).remove_peer(server)
-            except VstreamError as error:
-                if getattr(error, "err_code", None) != error_codes.CLUSTER_MEMBER_NOT_FOUND:
-                    raise
+            await JetStreamAdmin(connection).remove_peer(server)
     finally:
         await connection.close()
 

@@ -42,6 +42,8 @@ MAX_PARALLEL_PAGES = 8
 _PAGE_STREAMS = 256
 """Streams of one page, where an answer does not say (server/jetstream_api.go, JSApiListLimit)."""
 _PAUSE_SECONDS = 0.25
+_REMOVAL_TIMEOUT = 60.0
+"""Seconds. If the leader was among the servers that stopped, a new one takes 4 to 9."""
 _RELOAD_TIMEOUT = 2.0
 """Seconds. It takes a fifth of one, on a busy machine."""
 _UNANSWERED_TIMEOUT = 2.0
@@ -251,8 +253,25 @@ class JetStreamAdmin:
         await self._ask(f"{naming.API}.META.LEADER.STEPDOWN", _make_step_down_body(successor))
 
     async def remove_peer(self, server: str) -> None:
-        """Remove *server* from the meta group for good. Needs a connection in the system account."""
-        await self._ask(f"{naming.API}.SERVER.REMOVE", {"peer": server, "peer_id": peer_id(server)})
+        """
+        Return once the meta group has forgotten *server* for good. Needs a connection in the system account.
+
+        Its leader may change meanwhile, and does one removal at a time: it is asked again for a minute.
+        """
+        until = time.monotonic() + _REMOVAL_TIMEOUT
+        while True:
+            try:
+                await self._ask(f"{naming.API}.SERVER.REMOVE", {"peer": server, "peer_id": peer_id(server)})
+            except NotPermittedError:
+                raise
+            except (NotReachableError, NoRespondersError, ServerError) as error:
+                if isinstance(error, ServerError) and error.err_code == error_codes.CLUSTER_MEMBER_NOT_FOUND:
+                    return
+                if time.monotonic() > until:
+                    raise
+            else:
+                return
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _ask_api(
         self, verb: str, stream: str, body: dict[str, Any] | None, *, timeout: float = REQUEST_TIMEOUT

@@ -7,14 +7,11 @@ needs the system account.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from vstream.errors import LabError, NoRespondersError, NotReachableError, ServerError, VstreamError
-from vstream.jetstream import error_codes
+from vstream.errors import LabError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import server_records
@@ -22,10 +19,6 @@ from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.server import stop_servers
 from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lab.status import find_system_endpoint, require_recorded_lab
-
-META_TIMEOUT = 60.0
-"""Seconds for the meta group: if its leader was among the stopped servers, a new one takes 4 to 9."""
-_PAUSE_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +50,15 @@ class LabServerAdmin:
     async def _remove_peers(self, servers: Sequence[str], regions: tuple[str, ...]) -> None:
         """Return once the meta group has none of *servers*. Raises VstreamError if that takes too long."""
         endpoint = find_system_endpoint(self.name)
-        deadline = time.monotonic() + META_TIMEOUT
         async with connect(endpoint, regions[0]) as connection:
             for server in servers:
-                await _remove_peer(JetStreamAdmin(connection), server, deadline)
-
-
-async def _remove_peer(admin: JetStreamAdmin, server: str, deadline: float) -> None:
-    while True:
-        try:
-            return await admin.remove_peer(server)
-        except ServerError as failure:
-            if failure.err_code == error_codes.CLUSTER_MEMBER_NOT_FOUND:
-                return None
-            last: VstreamError = failure
-        except (NotReachableError, NoRespondersError) as failure:
-            last = failure
-        if time.monotonic() > deadline:
-            raise LabError(
-                f"server `{server}` could not be removed from the meta group: {last.message}",
-                hint="`vstream apply` tries again",
-            ) from last
-        await asyncio.sleep(_PAUSE_SECONDS)
+                try:
+                    await JetStreamAdmin(connection).remove_peer(server)
+                except VstreamError as error:
+                    raise LabError(
+                        f"server `{server}` could not be removed from the meta group: {error.message}",
+                        hint="`vstream apply` tries again",
+                    ) from error
 
 
 async def _forget_servers(directory: LabDirectory, remaining: LabRecord, servers: Collection[str]) -> None:

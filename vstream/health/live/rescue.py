@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
+from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
 from vstream.files import state_directory, write_private
 from vstream.health.live.resync_readers import ResyncMode, resync_readers
-from vstream.jetstream import error_codes, monitoring
+from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin, peer_id
 from vstream.jetstream.answers import api_error, convert_malformed_errors, decode_object, parse_list, require_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
@@ -38,7 +38,6 @@ _LEADER_TIMEOUT = 60.0
 """Seconds until there is a leader. It takes less than one, where all servers that are left have agreed."""
 _RESYNC_TIMEOUT = 60.0
 _QUORUM_SECONDS = 300
-_PAUSE_SECONDS = 0.25
 
 
 @value_class
@@ -326,7 +325,7 @@ async def _rescue(
         leader = await _wait_for_leader(connection, group)
         on_step(f"`{leader}` leads the meta group")
         for server in group.to_remove:
-            await _remove(connection, server)
+            await JetStreamAdmin(connection).remove_peer(server)
             on_step(f"the meta group has forgotten `{server}`")
         write_record(
             topology.name, {name: dead for name, dead in read_record(topology.name).items() if name != group.name}
@@ -376,20 +375,6 @@ async def _wait_for_leader(connection: Connection, group: MetaGroup) -> str:
                 f"the meta group `{group.name}` has no leader after {_LEADER_TIMEOUT:g} s",
                 hint="do the remaining servers reach each other? Then run this again",
             )
-
-
-async def _remove(connection: Connection, server: str) -> None:
-    """Return once the group has forgotten *server*. Its leader may change meanwhile, and does one removal at a time."""
-    until = time.monotonic() + _LEADER_TIMEOUT
-    while True:
-        try:
-            return await JetStreamAdmin(connection).remove_peer(server)
-        except (NotReachableError, NoRespondersError, ServerError) as error:
-            if isinstance(error, ServerError) and error.err_code == error_codes.CLUSTER_MEMBER_NOT_FOUND:
-                return None
-            if time.monotonic() > until:
-                raise
-        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 def find_listed(members: Sequence[str], peers: Collection[str]) -> frozenset[str]:
