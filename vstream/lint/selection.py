@@ -38,6 +38,8 @@ _GROUPS: Final = (
 GROUPS: Final = tuple(dict.fromkeys(name for name, _, _ in _GROUPS))
 RETIRED: Final[Mapping[str, str]] = {
     "VS118": "VS109 covers it",
+    "VS121": "a lab looks for free ports itself",
+    "VS124": "VS244 covers it: it also checks what a topology renders to",
     "VS126": "VS224 covers it: it also checks what a topology renders to",
     "VS145": "VS123 covers it",
     "VS148": "VS109 covers it",
@@ -45,7 +47,7 @@ RETIRED: Final[Mapping[str, str]] = {
     "VS361": "VS360 covers it, as an error",
     "VS411": "VS410 covers it, as a note",
 }
-"""Codes that are no longer reported, and what replaced them. They are never given to anything else."""
+"""Codes that are no longer reported, and what replaced them or why. They are never given to anything else."""
 _CODE: Final = re.compile(r"VS\d{0,3}")
 _FIXED: Final = re.compile(r"VS0(?!07|09)\d\d")
 """What says that a file cannot be read: without it, silence would mean nothing."""

@@ -12,7 +12,6 @@ from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology import naming
 from vstream.topology.model import Ports, Role, Server
-from vstream.topology.server_address import LAST_PORT, PORTS_PER_SERVER, base_port
 
 
 @rule("VS110", "tags-do-not-match-servers", Severity.ERROR)
@@ -138,39 +137,6 @@ def mixed_addresses(subject: TopologySubject) -> Iterator[Violation]:
             hint="write `members: {west: w9.example.net, …}` where regions have host names, and only there",
             on_key=True,
         )
-
-
-@rule("VS121", "too-many-servers", Severity.ERROR)
-def too_many_servers(subject: TopologySubject) -> Iterator[Violation]:
-    """
-    Too many servers without host names: there are not enough ports.
-
-    ## Why is this bad?
-    Servers without a host name get four ports each on 127.0.0.1, below 32768: above that, the operating system assigns
-    ports to outgoing connections.
-    """
-    topology = subject.topology
-    for index, region in enumerate(topology.regions):
-        last = base_port(topology, index, len(region.servers) - 1) + PORTS_PER_SERVER - 1
-        if last > LAST_PORT and region.servers[0].host is None:
-            yield Violation(
-                at=("regions", region.name, "servers"),
-                message=f"the servers of region `{region.name}` would listen on ports up to {last:,}, "
-                f"{LAST_PORT:,} is the last",
-                hint="give the regions fewer servers, or host names",
-            )
-            return
-    stretch = topology.stretch
-    if stretch is not None and stretch.members and None in {server.host for server in stretch.members.values()}:
-        last = base_port(topology, len(topology.regions), len(stretch.members)) - 1
-        if last > LAST_PORT:
-            yield Violation(
-                at=("stretch",),
-                message=f"the servers of the stretch cluster would listen on ports up to {last:,}, "
-                f"{LAST_PORT:,} is the last",
-                hint="give the regions fewer servers, or host names",
-                on_key=True,
-            )
 
 
 @rule("VS122", "placement-tags-not-met", Severity.ERROR)

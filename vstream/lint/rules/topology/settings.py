@@ -167,10 +167,6 @@ _SINCE = {
     "allow_batched": (2, 14),
 }
 """The first nats-server that knows a key."""
-_MAX_DESCRIPTION = 4 * 1024
-_MAX_METADATA = 128 * 1024
-_SERVER_METADATA = 1024
-"""Room for what servers add to the metadata (`_nats.*`)."""
 
 
 @rule("VS111", "field-belongs-to-vstream", Severity.ERROR)
@@ -227,32 +223,6 @@ def needs_newer_server(subject: TopologySubject) -> Iterator[Violation]:
                     hint=f'raise `server_version` to "{format_version(since)}" if all servers are that new',
                     on_key=True,
                 )
-
-
-@rule("VS124", "too-much-text", Severity.ERROR)
-@once_per_place
-def too_much_text(subject: TopologySubject) -> Iterator[Violation]:
-    """
-    A description or metadata is longer than servers accept.
-
-    ## Why is this bad?
-    Servers accept 4 KiB of description and 128 KiB of metadata, keys and values together (server/stream.go,
-    checkStreamCfg). They refuse the stream, and `apply` stops there. A description of that length is a document: keep
-    it elsewhere.
-    """
-    for physical in subject.physical:
-        length = len(str(physical.fields.get("description", "")).encode())
-        if length > _MAX_DESCRIPTION:
-            at = subject.locate(physical, "description")
-            message = f"a description of {length:,} bytes: servers accept at most {_MAX_DESCRIPTION:,}"
-            yield Violation(at=at, message=message, hint="shorten it")
-        length = sum(len(key.encode()) + len(value.encode()) for key, value in physical.fields["metadata"].items())
-        if length > _MAX_METADATA - _SERVER_METADATA:
-            at = subject.locate(physical, "metadata")
-            message = (
-                f"metadata of {length:,} bytes in total: servers accept at most {_MAX_METADATA:,}, including their own"
-            )
-            yield Violation(at=at, message=message, hint="shorten it", on_key=True)
 
 
 @rule("VS123", "setting-without-effect", Severity.WARNING)
