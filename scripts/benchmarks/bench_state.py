@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import bench_goals
 from bench_extract import fill, measure_work, server, texts
 
-from vstream.audit.extract.from_servers import stream_row
+from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.source import register, stream_cuts
 from vstream.audit.source.client import api_request, connect
 from vstream.audit.source.values import StreamRef
@@ -79,11 +79,11 @@ def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[floa
     def read() -> None:
         cuts = stream_cuts.take_cuts(REFS, access)
         state = AuditState(spark, place, "bench")
-        held.append((state, state.advance(cuts, lambda some: read_live_messages(spark, some, access)), cuts))
+        held.append((state, state.update(cuts, lambda some: read_live_messages(spark, some, access)), cuts))
 
     def judge() -> None:
         state, advance, cuts = held[0]
-        streams = make_table(spark, [stream_row(item) for item in cuts], STREAMS)
+        streams = make_table(spark, [make_stream_row(item) for item in cuts], STREAMS)
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as scratch:
             context = AuditContext(subject="bench", models={"foo": "virtual"})
             arrivals, number = make_table(spark, [], MESSAGES), sum(cut.messages for cut in cuts)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit.extract.from_capture import extract_capture
-from vstream.audit.extract.from_servers import ExtractedTables
+from vstream.audit.extract.read_plan import ArrowTables
 from vstream.audit.judge import keys
 from vstream.audit.judge.client_journal import JOURNAL, make_journal_table
 from vstream.audit.normalise.normalise import COPIES
@@ -125,7 +125,7 @@ def planted_report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
     journals = [
         make_journal_table(spark, capture).withColumn("virtual", F.lit(name)) for name, capture in captures.items()
     ]
-    every = ExtractedTables(
+    every = ArrowTables(
         messages=pa.concat_tables(table.messages for table in tables),
         streams=[row for table in tables for row in table.streams],
     )
@@ -138,11 +138,11 @@ def planted_report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
         return pipeline.run(frames_.messages, frames_.streams, reduce(DataFrame.unionByName, journals))
 
 
-def rename_virtual(tables: ExtractedTables, virtual: str) -> ExtractedTables:
+def rename_virtual(tables: ArrowTables, virtual: str) -> ArrowTables:
     """*tables*, of a virtual stream that is called *virtual*."""
     place, column = tables.messages.schema.get_field_index("virtual"), STREAMS.names.index("virtual")
     names = pa.array([virtual] * tables.messages.num_rows, pa.string())
-    return ExtractedTables(
+    return ArrowTables(
         messages=tables.messages.set_column(place, tables.messages.schema.field(place), names),
         streams=[(*row[:column], virtual, *row[column + 1 :]) for row in tables.streams],
     )

@@ -21,8 +21,11 @@ from tests.support.captures import Shape, clean
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
 from vstream.audit import follow
-from vstream.audit.extract import from_servers
+from vstream.audit.extract import plan as planning
 from vstream.audit.extract.from_capture import extract_capture
+from vstream.audit.extract.plan import plan_extraction, take_complete_cuts
+from vstream.audit.extract.read_plan import read_in_process, read_plan
+from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.follow import Follower
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import uri_of
@@ -103,9 +106,7 @@ def audit_server(
     with_canary: frozenset[str] = frozenset(),
     **how: Any,
 ) -> Report:
-    frames_ = audit_tables.extract_tables(
-        spark, from_servers.plan_extraction(streams(), endpoints(server), scratch, **how), scratch
-    )
+    frames_ = audit_tables.extract_tables(spark, plan_extraction(streams(), endpoints(server), scratch, **how), scratch)
     context = AuditContext(
         subject="test",
         models={"foo": "virtual"},
@@ -239,7 +240,7 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
     quiet = server.api("STREAM.MSG.GET.three-r-east", {"last_by_subj": "three.quiet-west"})["message"]["seq"]
     server.api("STREAM.MSG.DELETE.three-r-east", {"seq": quiet})
     at_servers = dict.fromkeys(REGIONS, Endpoint(urls=(server.url,)))
-    extraction = from_servers.plan_extraction(physical, at_servers, tmp_path)
+    extraction = plan_extraction(physical, at_servers, tmp_path)
     for virtual in LIMITS:
         for name in (f"{virtual}-w-{region}" for region in REGIONS):
             fill(server, name, _rounds(name, MESSAGES_EACH))
@@ -249,9 +250,9 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
     uri = uri_of(f"{tmp_path}/tables")
     tables = audit_tables.extract_tables(spark, extraction, tmp_path, uri)
     messages = sorted(tables.messages.collect())
-    cached = from_servers.read_plan(extraction, audit_tables.ExecutorMemory(spark=spark, scratch=tmp_path))
+    cached = read_plan(extraction, audit_tables.ExecutorMemory(spark=spark, scratch=tmp_path))
     for same_messages in (
-        audit_tables.to_spark(spark, from_servers.extract(extraction)).messages,
+        audit_tables.to_spark(spark, read_in_process(extraction)).messages,
         audit_tables.extract_tables(spark, extraction, tmp_path).messages,
         audit_tables.add_arrivals(cached.messages, cached.arrivals),
     ):
@@ -340,18 +341,16 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
     for path in ("consumer", "direct"):
         for hours, messages in ((1, 0), (-1, 6 * MESSAGES_EACH)):
             since_ns = time.time_ns() + hours * 3600 * 10**9
-            extraction = from_servers.plan_extraction(
-                streams(), endpoints(filled_server), tmp_path, since_ns=since_ns, path=path
-            )
+            extraction = plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns, path=path)
             scratch = tmp_path / "für tasks"
             rows = sorted(audit_tables.extract_tables(spark, extraction, scratch).messages.collect())
             assert len(rows) == messages
-            assert rows == sorted(audit_tables.ExecutorMemory(spark=spark, scratch=scratch).read(extraction).collect())
+            assert rows == sorted(audit_tables.ExecutorMemory(spark=spark, scratch=scratch).load(extraction).collect())
     # The clock here is wrong, and those of servers are not.
     for wrong in (2, -2):
-        set_clock(monkeypatch, from_servers, wrong)
+        set_clock(monkeypatch, planning, wrong)
         since_ns = time.time_ns() + (wrong - 1) * 3600 * 10**9
-        extraction = from_servers.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
+        extraction = plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
         assert audit_tables.extract_tables(spark, extraction, tmp_path).messages.count() == 6 * MESSAGES_EACH
 
 
@@ -367,7 +366,7 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
     # Readers are read from further before the moment on, for their clocks may be behind those of write streams.
     monkeypatch.setattr(stream_cuts, "MAX_SKEW_NS", 40 * 60 * 10**9)
     in_an_hour_ns = time.time_ns() + 60 * 60 * 10**9
-    extraction = from_servers.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=in_an_hour_ns)
+    extraction = plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=in_an_hour_ns)
     assert audit_tables.extract_tables(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
     monkeypatch.setattr(stream_cuts, "MAX_SKEW_NS", 0)
     report = audit_server(spark, filled_server, tmp_path, since_ns=since_ns)
@@ -389,7 +388,7 @@ def follower(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Follower:
-    for module in (follow, from_servers):
+    for module in (follow, planning):
         set_clock(monkeypatch, module, request.param)
     context = AuditContext(subject="test", models={"foo": "virtual"})
     return Follower(
@@ -476,7 +475,7 @@ def test_following_does_not_call_lost_what_newer_messages_replaced(
             _wait_until(server, virtual, "r", "last_seq", number)
 
     def take_cuts(*args: Any) -> list[StreamCut]:
-        cuts = from_servers.take_complete_cuts(*args)
+        cuts = take_complete_cuts(*args)
         publish()
         return cuts
 
@@ -518,7 +517,7 @@ def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: 
 
     def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
         stream_ref = StreamRef(stream=name, region=name, virtual="log", role=role)
-        return from_servers.stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
+        return make_stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
 
     rows = [
         stream("w", "write", 9),
@@ -547,7 +546,7 @@ def test_who_has_stored_all_that_came_has_left_nothing_out(
 
     def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
         stream_ref = StreamRef(stream=name, region=name, virtual="log", role=role)
-        return from_servers.stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
+        return make_stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
 
     # Servers 2.15 do not say of what they dropped last that they came past it.
     sources = (SourceCursor(origin="west", last_seq=position and 5), SourceCursor(origin="east", last_seq=position))
@@ -598,9 +597,7 @@ def test_what_an_origin_replaced_before_a_reader_came_is_not_expired(spark: Spar
         ref = StreamRef(stream=name, region=name, virtual="log", role="read" if sources else "write")
         span: Any = {"first_seq": first, "last_seq": last, "messages": last - first + 1}
         limits = {"max_msgs_per_subject": 1}
-        return from_servers.stream_row(
-            StreamCut(stream_ref=ref, cut_at_ns=10**9, **span, limits=limits, sources=sources)
-        )
+        return make_stream_row(StreamCut(stream_ref=ref, cut_at_ns=10**9, **span, limits=limits, sources=sources))
 
     def message(stream: str, seq: int, subject: str, origin: int | None = None) -> tuple[Any, ...]:
         source = None if origin is None else f"w {origin} w.> log.>"
@@ -709,9 +706,7 @@ def make_capped(server: JetStreamServer, most: int, planned: int) -> list[Render
 def judge_capped(
     spark: SparkSession, server: JetStreamServer, physical: list[RenderedStream], scratch: Path
 ) -> tuple[AuditVerdict, dict[tuple[str, str | None], int]]:
-    live = audit_tables.extract_tables(
-        spark, from_servers.plan_extraction(physical, endpoints(server), scratch), scratch
-    )
+    live = audit_tables.extract_tables(spark, plan_extraction(physical, endpoints(server), scratch), scratch)
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models={"foo": "virtual"}))
     report = pipeline.run(live.messages, live.streams)
     counts = Counter[tuple[str, str | None]]()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +21,14 @@ from pyspark.sql import SparkSession
 from tests.cli.test_audit import WANTED
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
-from vstream.audit.extract.from_servers import extract, plan_extraction
-from vstream.audit.report import AuditVerdict
-from vstream.audit.request import AuditProgress, AuditRequest, NamedTarget, SparkAddress
-from vstream.audit.run import NOT_BEGUN, AuditSession, TopologyExtractor, choose_extractor, extract_and_judge
+from vstream.audit.extract.from_servers import plan_servers, read_servers
+from vstream.audit.extract.plan import plan_extraction
+from vstream.audit.extract.read_plan import read_in_process
+from vstream.audit.report import AuditVerdict, Report
+from vstream.audit.request import AuditedServers, AuditProgress, AuditRequest, NamedTarget, SparkAddress
+from vstream.audit.run import begin_reading, read_and_judge
+from vstream.audit.run_stages import run_stages
+from vstream.audit.session import AuditSession
 from vstream.audit.state.state import UnusableStateError
 from vstream.audit.tables.audit_tables import extract_tables
 from vstream.cli import options
@@ -91,10 +96,10 @@ def test_servers_are_not_read_again_because_a_state_cannot_be_used(
     scratch.mkdir()
     (state / "notes.txt").touch()
     with view.show_stages() as progress:
-        extractor = open_topology(file, replace(WANTED, state=state))
+        request = replace(WANTED, state=state)
         session = AuditSession(spark=spark, scratch=scratch, progress=progress)
         with pytest.raises(UnusableStateError, match="other files are there"):
-            extract_and_judge(extractor, session, extractor.begin_reading(scratch, HERE))
+            audit(request, find_servers(file, request), session)
     assert "starts again" not in capfd.readouterr().err
 
 
@@ -120,12 +125,10 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
     scratch.mkdir()
     with relay(servers["west"].port, kill, much=MUCH) as port, view.show_stages() as progress:
         file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
-        extractor = open_topology(file, WANTED)
+        audited = find_servers(file, WANTED)
         session = AuditSession(spark=spark, scratch=scratch, progress=progress)
-        assert extractor.make_plan(scratch).messages == 2 * sum(MESSAGES.values())
-        report = extract_and_judge(
-            extractor, session, extractor.begin_reading(scratch, HERE) if is_early else NOT_BEGUN
-        )
+        assert plan_servers(WANTED, audited, scratch).messages == 2 * sum(MESSAGES.values())
+        report = audit(WANTED, audited, session, SparkAddress(master=None if is_early else "local[2]"))
         assert killed
         assert report.verdict() is AuditVerdict.UNKNOWN
         unread = {finding.stream for finding in report.findings if finding.severity is Severity.ERROR}
@@ -135,16 +138,24 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         assert "reading was interrupted and starts again" in output
         servers["east"].stop(signal.SIGKILL)
         with pytest.raises(NotReachableError, match="no stream can be read"):
-            extract_and_judge(extractor, session, NOT_BEGUN)
+            read_servers(WANTED, audited, session)
 
 
 HERE = SparkAddress()
 
 
-def open_topology(file: Path, request: AuditRequest) -> TopologyExtractor:
-    extractor = choose_extractor(request, find_target(NamedTarget.at(str(file)), request))
-    assert isinstance(extractor, TopologyExtractor)
-    return extractor
+def find_servers(file: Path, request: AuditRequest) -> AuditedServers:
+    target = find_target(NamedTarget.at(str(file)), request)
+    assert isinstance(target, AuditedServers)
+    return target
+
+
+def audit(
+    request: AuditRequest, servers: AuditedServers, session: AuditSession, address: SparkAddress = HERE
+) -> Report:
+    """The report, by a Spark that runs already as if it was at *address*."""
+    with closing(begin_reading(request, servers, address, session.scratch)) as reader:
+        return read_and_judge(request, reader, session)
 
 
 class HeardProgress(AuditProgress):
@@ -157,32 +168,35 @@ class HeardProgress(AuditProgress):
         self.notes.append(text)
 
 
-def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tuple[TopologyExtractor, Path]:
-    """The servers as an audit reads them with a state, and a directory for scratch files."""
+def request_with_state(
+    servers: dict[str, JetStreamServer], directory: Path
+) -> tuple[AuditRequest, AuditedServers, Path]:
+    """An audit of the servers with a state, and a directory for scratch files."""
     file, state, scratch = directory / "two.yaml", directory / "state", directory / "scratch"
     state.mkdir()
     scratch.mkdir()
     file.write_text(TOPOLOGY.format(**{region: server.url for region, server in servers.items()}))
-    return open_topology(file, replace(WANTED, state=state)), scratch
+    request = replace(WANTED, state=state)
+    return request, find_servers(file, request), scratch
 
 
 def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audit_reads(
     spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
 ) -> None:
-    extractor, scratch = open_with_state(servers, tmp_path)
+    request, audited, scratch = request_with_state(servers, tmp_path)
     progress = HeardProgress()
     session = AuditSession(spark=spark, scratch=scratch, progress=progress)
-    extractor.read(session, NOT_BEGUN)
+    read_servers(request, audited, session)
     fill(servers["east"], "foo-write-east", [("foo-write-east.k", b"new", None)] * 3)
     wait_until_read(servers["east"], "east", MESSAGES["east"] + 3)
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
-    held = extractor.read(session, NOT_BEGUN).tables.messages
+    held = read_servers(request, audited, session).tables.messages
     # The last one of each stream in the east once more, and all that is left in the stream that has lost one.
     assert progress.notes == [
         "6,100 of 6,100 messages were read from servers",
         "3,007 of 6,105 messages were read from servers; read again from the first message: foo-read-west",
     ]
-    whole = extract_tables(spark, plan_extraction(extractor.streams, extractor.endpoints, scratch), scratch).messages
+    whole = extract_tables(spark, plan_servers(request, audited, scratch), scratch).messages
     assert held.exceptAll(whole).count() == whole.exceptAll(held).count() == 0
 
 
@@ -190,14 +204,15 @@ def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audi
 def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
     spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
 ) -> None:
-    extractor, scratch = open_with_state(servers, tmp_path)
+    request, audited, scratch = request_with_state(servers, tmp_path)
     session = AuditSession(spark=spark, scratch=scratch, progress=AuditProgress())
-    report = extract_and_judge(extractor, session, extractor.begin_reading(scratch, HERE))
-    assert extractor.run_round(session).messages == report.messages == 2 * sum(MESSAGES.values())
+    report = audit(request, audited, session)
+    again = run_stages(request, read_servers(request, audited, session), session)
+    assert again.messages == report.messages == 2 * sum(MESSAGES.values())
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
     lost = [
         finding.count
-        for finding in extractor.run_round(session).findings
+        for finding in audit(request, audited, session).findings
         if (finding.name, finding.stream) == ("lost-middle", "foo-read-west")
     ]
     assert lost == [1]
@@ -220,7 +235,7 @@ def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(
         topology = options.check_topology_file(tmp_path / "two.yaml").require()
         audited = find_and_trust_servers(topology, None)
         streams = provide_bundle(topology, audited, None).streams
-        messages = extract(
+        messages = read_in_process(
             plan_extraction(streams, endpoints_as_user(topology, audited, AUDIT_USER), tmp_path)
         ).messages
     assert len(broken) == len(MESSAGES)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vstream.audit.extract.from_servers import require_readable
+from vstream.audit.extract.plan import require_readable
 from vstream.audit.request import AuditedTables, AuditRequest, NamedTarget, reserve_outputs, uri_of
 from vstream.audit.source.values import ABSENT, StreamCut, StreamRef
 from vstream.cli.app import run

@@ -10,7 +10,8 @@ from nats.js import JetStreamContext
 
 from tests.support.command import Ran, vstream
 from tests.support.labs import fetch_all
-from vstream.audit.extract.from_servers import extract, plan_extraction
+from vstream.audit.extract.plan import plan_extraction
+from vstream.audit.extract.read_plan import read_in_process
 from vstream.audit.tables.schema import STREAMS
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
@@ -63,7 +64,7 @@ def check_audit_reads_everything(name: str, file: Path, scratch: Path) -> None:
     """Every message of every stream of the topology *file* is read by the user that may do nothing else."""
     topology = check_topology(file.read_bytes(), file.name).require()
     streams = render_bundle(topology, addresses=list_addresses(name)).streams
-    tables = extract(plan_extraction(streams, list_endpoints(name, AUDIT_USER), scratch))
+    tables = read_in_process(plan_extraction(streams, list_endpoints(name, AUDIT_USER), scratch))
     rows = [dict(zip(STREAMS.names, row, strict=True)) for row in tables.streams]
     assert {(row["region"], row["stream"]): row["error"] for row in rows if row["error"]} == {}
     read = Counter(zip(*(tables.messages[column].to_pylist() for column in ("region", "stream")), strict=True))

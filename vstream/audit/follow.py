@@ -20,29 +20,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from vstream.audit.extract import server_access
-from vstream.audit.extract.from_servers import (
-    Extraction,
-    ExtractPlan,
-    ThisProcess,
-    read_plan,
-    take_complete_cuts,
-    to_server_clock,
-)
+from vstream.audit.extract.from_servers import make_context
+from vstream.audit.extract.plan import ExtractPlan, take_complete_cuts, to_server_clock
+from vstream.audit.extract.read_plan import Extraction, ProcessMemory, read_plan
 from vstream.audit.report import Report
-from vstream.audit.request import LOCAL_SCHEME, MAX_STREAMS_WITH_FIGURES
+from vstream.audit.request import LOCAL_SCHEME, MAX_STREAMS_WITH_FIGURES, AuditedServers, AuditRequest
+from vstream.audit.session import AuditSession
 from vstream.audit.source.stream_cuts import ask_for_period
 from vstream.audit.source.values import Access, StreamCut, StreamRef
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.state.closed import OLDEST_FIRST
 from vstream.audit.tables.audit_tables import SparkFiles, add_arrivals
 from vstream.audit.tables.context import AuditContext
-from vstream.audit.tables.cut_tables import REPLACING, TTL, is_origin
 from vstream.audit.tables.schema import MESSAGES, STREAMS, make_schema
+from vstream.audit.tables.stream_settings import is_origin
 from vstream.audit.tables.table_store import TableStore
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint
+from vstream.topology.stream_limits import MESSAGE_TTL, OLDEST_FIRST, REPLACING
 from vstream.value_class import value_class
 
 WINDOW_NS: Final = 600 * 10**9
@@ -72,6 +68,20 @@ class _Round:
     plan: ExtractPlan
     positions: Mapping[StreamRef, _ReadPosition]
     """How far streams are read when it ends."""
+
+
+def make_follower(request: AuditRequest, servers: AuditedServers, session: AuditSession) -> Follower:
+    """What audits *servers* in rounds."""
+    window_ns = request.since_ns or WINDOW_NS
+    return Follower(
+        spark=session.spark,
+        streams=servers.streams,
+        endpoints=servers.endpoints,
+        scratch=session.scratch,
+        context=make_context(replace(request, since_ns=window_ns), servers),
+        window_ns=window_ns,
+        max_shown=request.max_shown,
+    )
 
 
 @dataclass(slots=True)
@@ -153,7 +163,7 @@ class Follower:
                 if cut.last_seq > last.last_seq:
                     ends.append(cut.clip(first=last.last_seq, last=last.last_seq))
         plan = ExtractPlan(cuts=(), parts=tuple(ends), access=access, asked_at=asked_at)
-        table = ThisProcess(given_up=Event()).read(plan)
+        table = ProcessMemory(is_stopped=Event()).load(plan)
         times = zip(table["stream"].to_pylist(), table["time_ns"].to_pylist(), strict=True)
         return continued - {stream for stream, time_ns in times if not _ends_at(lasts[stream], time_ns)}
 
@@ -187,7 +197,7 @@ class Follower:
 
 def _is_continued(cut: StreamCut, before: StreamCut) -> bool:
     """Whether what came after *before* is all that is new in the stream of *cut*, unless it has lost its end and gone on."""
-    removes_any = (REPLACING | {TTL}) & (cut.limits or {}).keys()
+    removes_any = (REPLACING | {MESSAGE_TTL}) & (cut.limits or {}).keys()
     if removes_any and not is_origin(cut.stream_ref):
         # What a newer message or its time has removed elsewhere is not told apart from what earlier rounds still hold.
         return False

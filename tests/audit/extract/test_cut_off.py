@@ -16,7 +16,7 @@ from tests.support.command import require_success, vstream
 from tests.support.probe_lab import until
 from tests.support.shared_lab import shared_lab
 from tests.support.topologies import begin_topology
-from vstream.audit.extract.from_servers import plan_extraction
+from vstream.audit.extract.plan import plan_extraction
 from vstream.audit.source.stream_cuts import ask_for_period
 from vstream.audit.source.values import CONSUMER
 from vstream.errors import VstreamError

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from vstream.audit.extract.from_servers import stream_row, with_planned_limits
+from vstream.audit.extract.plan import with_planned_limits
+from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.source.values import StreamCut, StreamRef
 from vstream.audit.tables.schema import STREAMS
 
@@ -53,7 +54,7 @@ def test_a_limit_that_is_out_of_reach_has_removed_nothing(
     """Else whoever deletes the first messages of a large stream by hand is not found."""
     stream = StreamRef(stream="foo-read-west", region="west", virtual="foo", role="read")
     cut = StreamCut(stream_ref=stream, cut_at_ns=0, messages=9, bytes=size, last_seq=last, limits=limits)
-    assert stream_row(cut)[STREAMS.names.index("limits")] == judged
+    assert make_stream_row(cut)[STREAMS.names.index("limits")] == judged
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_a_limit_that_is_out_of_reach_now_may_have_been_smaller(
     cut = StreamCut(
         stream_ref=stream, cut_at_ns=0, messages=9, first_seq=first, last_seq=60, limits=limits, mirror=mirror
     )
-    assert stream_row(cut)[STREAMS.names.index("limits")] == judged
+    assert make_stream_row(cut)[STREAMS.names.index("limits")] == judged
 
 
 @pytest.mark.parametrize(
@@ -98,4 +99,4 @@ def test_a_limit_that_was_reached_after_the_cut_has_removed_more(
         stream_ref=stream, cut_at_ns=0, messages=81 - first, first_seq=first, last_seq=80, limits={"max_msgs": 40}
     )
     later = replace(cut, first_seq=later_first, last_seq=later_last, messages=later_last - later_first + 1)
-    assert ("lost_oldest" in stream_row(cut, later=later)[STREAMS.names.index("limits")]) == has_lost
+    assert ("lost_oldest" in make_stream_row(cut, later=later)[STREAMS.names.index("limits")]) == has_lost

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vstream.audit.extract.from_servers import identity_of, stream_row
+from vstream.audit.extract.stream_rows import identity_of, make_stream_row
 from vstream.audit.source.stream_cuts import _cut_stream
 from vstream.audit.source.values import StreamRef
 from vstream.audit.tables.schema import STREAMS
@@ -24,7 +24,7 @@ INFO: dict[str, Any] = {
 def read(info: dict[str, Any]) -> tuple[Any, ...]:
     with convert_malformed_errors("STREAM.INFO"):
         cut = _cut_stream(WANTED, info, 1, "2.15.1", None, has_leader=True)
-    return stream_row(cut)
+    return make_stream_row(cut)
 
 
 def test_what_a_server_says_becomes_a_row() -> None:

@@ -20,7 +20,7 @@ from vstream.audit.source.values import CONSUMER, StreamCut, StreamRef
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.state.closing import StateMessages, judge_and_close
-from vstream.audit.state.state import MANIFEST, AuditState, StateAdvance, StateManifest
+from vstream.audit.state.state import MANIFEST, AuditState, StateManifest, StateUpdate
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS
 from vstream.audit.tables.table_store import TableStore
@@ -153,8 +153,8 @@ def reading(spark: SparkSession, moment: Moment, without: Random | None = None) 
     return read
 
 
-def advance(state: AuditState, spark: SparkSession, moment: Moment) -> StateAdvance:
-    return state.advance([stored.cut(ref) for ref, stored in moment.items()], reading(spark, moment))
+def advance(state: AuditState, spark: SparkSession, moment: Moment) -> StateUpdate:
+    return state.update([stored.cut(ref) for ref, stored in moment.items()], reading(spark, moment))
 
 
 def sorted_rows(messages: DataFrame) -> list[tuple[Any, ...]]:
@@ -190,7 +190,7 @@ def replay(spark: SparkSession, place: Path, number: int) -> tuple[DataFrame, Da
         state = MortalState(spark, place, "acme")
         state.dies = dies
         with nullcontext() if dies is None else pytest.raises(KilledError):
-            state.advance(
+            state.update(
                 [contents.cut(ref) for ref, contents in moment.items()], reading(spark, moment, without=random)
             )
     result, expected = advance(AuditState(spark, place, "acme"), spark, final), whole(spark, final)

@@ -17,7 +17,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.support.captures import make_manifest
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit.extract.from_capture import extract_capture
-from vstream.audit.extract.from_servers import extract, plan_extraction
+from vstream.audit.extract.plan import plan_extraction
+from vstream.audit.extract.read_plan import read_in_process
 from vstream.audit.source.values import ABSENT, Access
 from vstream.audit.tables import audit_tables
 from vstream.audit.tables.schema import MESSAGES, STREAMS
@@ -148,7 +149,7 @@ def test_since_reads_only_messages_stored_after_it(
     now = time.time_ns()
     later = plan_extraction(STREAMS_WANTED, endpoints, tmp_path, since_ns=now + 60 * 10**9)
     assert audit_tables.extract_tables(spark, later, tmp_path).messages.count() == 0
-    assert extract(later).messages.num_rows == 0
+    assert read_in_process(later).messages.num_rows == 0
     earlier = plan_extraction(STREAMS_WANTED, endpoints, tmp_path, since_ns=now - 3600 * 10**9)
     assert audit_tables.extract_tables(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
 
@@ -161,7 +162,7 @@ def test_what_is_read_without_spark_is_the_same(
     extraction = plan_extraction(streams, {"west": Endpoint(urls=(filled_server.url,)), "east": dead}, tmp_path)
     by_spark, without_spark = (
         audit_tables.extract_tables(spark, extraction, tmp_path),
-        audit_tables.to_spark(spark, extract(extraction)),
+        audit_tables.to_spark(spark, read_in_process(extraction)),
     )
     messages = sorted(without_spark.messages.collect())
     assert len(messages) == extraction.messages > 0
@@ -243,7 +244,7 @@ url, scratch = sys.argv[1:]
 conf = {**SMALL_SETTINGS, "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 with open_session(master="local-cluster[1,1,1024]", conf=conf) as spark:
     from vstream.audit.tables import audit_tables
-    from vstream.audit.extract.from_servers import plan_extraction
+    from vstream.audit.extract.plan import plan_extraction
     endpoint = Endpoint(urls=(url,), user="reader", password_env="VSTREAM_READER_PASSWORD")
     tables = audit_tables.extract_tables(spark, plan_extraction(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
     shown = tables.messages._jdf.queryExecution().toString()

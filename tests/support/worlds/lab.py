@@ -23,8 +23,9 @@ from tests.support.worlds.settings import REGIONS, SETTINGS, Setting, Version, w
 from tests.support.worlds.tampering import BY_NAME, KINDS, Kind
 from tests.support.worlds.world import World
 from vstream.audit.request import AuditProgress, AuditRequest, NamedTarget, SparkAddress
-from vstream.audit.run import AuditSession, choose_extractor, extract_and_judge
+from vstream.audit.run import begin_reading, read_and_judge
 from vstream.audit.scratch import scratch_directory
+from vstream.audit.session import AuditSession
 from vstream.cli.audit import find_target
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_endpoints
@@ -157,10 +158,11 @@ class WorldsLab:
 
     def audit(self, spark: SparkSession) -> dict[str, Any]:
         """What the command prints, without a Spark of its own."""
-        extractor = choose_extractor(AuditRequest(), find_target(NamedTarget.at(str(self.file)), AuditRequest()))
-        with scratch_directory() as scratch, closing(extractor.begin_reading(scratch, SparkAddress())) as begun:
+        request = AuditRequest()
+        target = find_target(NamedTarget.at(str(self.file)), request)
+        with scratch_directory() as scratch, closing(begin_reading(request, target, SparkAddress(), scratch)) as reader:
             session = AuditSession(spark=spark, scratch=scratch, progress=AuditProgress())
-            return extract_and_judge(extractor, session, begun).as_dict()
+            return read_and_judge(request, reader, session).as_dict()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ They are read on this machine, in Arrow format: a capture has a few hundred thou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice, takewhile
 from threading import Event
 from typing import Any
@@ -14,20 +15,65 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit.extract.from_servers import ExtractedTables, stream_row
+from vstream.audit.extract.background_read import BackgroundRead
+from vstream.audit.extract.read_plan import ArrowTables
+from vstream.audit.extract.stream_rows import make_stream_row
+from vstream.audit.extract.target_reader import AuditInput, TargetReader
+from vstream.audit.judge.client_journal import make_journal_table
+from vstream.audit.request import AuditRequest
+from vstream.audit.session import AuditSession
 from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
-from vstream.audit.tables.cut_tables import CAPTURE
+from vstream.audit.tables.audit_tables import store_tables, to_spark
+from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES
+from vstream.audit.tables.stream_settings import CAPTURE
 from vstream.capture.digest import to_signed_int64
-from vstream.capture.records import CapturedStream, Manifest, Sample, StoredRecord
+from vstream.capture.records import CapturedStream, FaultOutcome, Manifest, Sample, StoredRecord
 from vstream.capture.store import Capture
 
 _BATCH_ROWS = 65_536
 
 
-def extract_capture(capture: Capture, given_up: Event | None = None) -> ExtractedTables:
+class CaptureReader(TargetReader):
+    """Reads *capture*, from now on. Raises VstreamError if it is none."""
+
+    def __init__(self, request: AuditRequest, capture: Capture) -> None:
+        self._request, self._capture = request, capture
+        self.messages = sum(stream.messages or 0 for stream in capture.manifest().streams)
+        self._background = BackgroundRead(partial(extract_capture, capture))
+
+    def read(self, session: AuditSession) -> AuditInput:
+        """The messages of the capture and the answers that clients got."""
+        session.progress.begin("extract")
+        tables = store_tables(to_spark(session.spark, self._background.result()), self._request.tables_uri)
+        journal = make_journal_table(session.spark, self._capture)
+        return AuditInput(tables=tables, context=_make_context(self._capture), journal=journal)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._background.stop()
+
+
+def _make_context(capture: Capture) -> AuditContext:
+    manifest, wall = capture.manifest(), capture.manifest().wall
+    # What was not seen to bite is no outage to recover from, and what was not healed has no end.
+    windows = []
+    for fault in capture.faults():
+        if fault.healed is not None and fault.outcome is FaultOutcome.CONFIRMED:
+            windows.append((fault.asked, wall + fault.injected, wall + fault.healed))
+    return AuditContext(
+        subject=f"{manifest.scenario} in {capture.path}",
+        models=manifest.models,
+        windows=tuple(windows),
+        unfinished=None if manifest.is_complete else manifest.stopped_by or "the run was killed, or has not ended",
+        has_journal=True,
+        stretch=next((stream.region for stream in manifest.streams if stream.region not in manifest.regions), None),
+    )
+
+
+def extract_capture(capture: Capture, is_stopped: Event | None = None) -> ArrowTables:
     """
-    Read the tables of *capture*. Stops early once *given_up* is set.
+    Read the tables of *capture*. Stops early once *is_stopped* is set.
 
     A capture does not contain the servers' state, so `first_seq` and `num_deleted` are
     computed from the messages; a higher `last_seq` may come from samples of the running
@@ -41,10 +87,10 @@ def extract_capture(capture: Capture, given_up: Event | None = None) -> Extracte
     for stream in manifest.streams:
         requested = StreamRef(stream=stream.name, region=stream.region, virtual=stream.virtual, role=stream.role)
         read = _batches(capture.read_stored(stream.name), requested, schema) if stream.error is None else iter(())
-        result = list(takewhile(lambda _: given_up is None or not given_up.is_set(), read))
+        result = list(takewhile(lambda _: is_stopped is None or not is_stopped.is_set(), read))
         batches += result
-        rows.append(stream_row(_make_cut(requested, stream, result, manifest, samples)))
-    return ExtractedTables(messages=pa.Table.from_batches(batches, schema), streams=rows)
+        rows.append(make_stream_row(_make_cut(requested, stream, result, manifest, samples)))
+    return ArrowTables(messages=pa.Table.from_batches(batches, schema), streams=rows)
 
 
 def _make_cut(

@@ -28,11 +28,13 @@ from vstream.audit.report import (
 )
 from vstream.audit.source.values import ABSENT
 from vstream.audit.spark.local_frames import collect_arrow, plain_rows, select_virtuals
-from vstream.audit.state.closed import NO_ROUTE, REMOVING
+from vstream.audit.state.closed import NO_ROUTE
 from vstream.audit.tables.context import AuditContext
-from vstream.audit.tables.cut_tables import CutTables, is_origin
+from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import STREAMS
+from vstream.audit.tables.stream_settings import is_origin
 from vstream.findings import Severity
+from vstream.topology.stream_limits import REMOVING
 from vstream.value_class import value_class
 
 MAX_EXAMPLES: Final = 5

@@ -18,8 +18,9 @@ from vstream.audit.reconcile.differing_messages import DifferingMessages
 from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, classify_by_cut, select_rows_near
 from vstream.audit.source.stream_cuts import SKEW_NS
 from vstream.audit.spark.local_frames import make_table
-from vstream.audit.tables.cut_tables import CutTables, is_origin
+from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import make_schema
+from vstream.audit.tables.stream_settings import is_origin
 
 DIFFERENCES = make_schema("""
     virtual string not null, origin string, former string, origin_seq bigint, stream string not null,

@@ -16,20 +16,14 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from vstream.audit.source.values import StreamCut
+from vstream.audit.tables.stream_settings import find_first_kept
+from vstream.topology.model import Role
 from vstream.topology.stream_config import header_name
+from vstream.topology.stream_limits import OLDEST_FIRST
 from vstream.value_class import value_class
 
-SIZES: Final = frozenset({"max_msgs", "max_bytes"})
-OLDEST_FIRST: Final = SIZES | {"max_age"}
-"""Limits that remove the oldest messages of a stream."""
-REMOVING: Final = OLDEST_FIRST | {"max_msgs_per_subject", "allow_msg_ttl", "allow_rollup_hdrs", "retention"}
-"""Settings that remove messages."""
 _HARMLESS: Final = OLDEST_FIRST | {"duplicate_window", "first_seq"}
 """Limits that remove no messages but the oldest ones."""
-LOST_OLDEST: Final = "lost_oldest"
-"""Among the limits: after the cut, these have removed the oldest messages."""
-CATALOG: Final = "catalog"
-"""The role of a stream that holds nothing: with `accounts`, it is found by subject beside write streams."""
 Key = tuple[str, str]  # a virtual stream, and a stream of it
 
 
@@ -166,7 +160,7 @@ def carry_over(
     """
     by_virtual: dict[str, dict[str, StreamCut]] = defaultdict(dict)
     for cut in cuts:
-        if cut.stream_ref.role != CATALOG:
+        if cut.stream_ref.role != Role.CATALOG.value:
             by_virtual[cut.stream_ref.virtual][cut.stream_ref.stream] = cut
     for item in closed:
         group, streams = by_virtual[item.virtual], []
@@ -185,18 +179,6 @@ def can_close(stream: Any) -> bool:
     """Whether nothing but the oldest messages can go from *stream*, a cut or a row of `schema.STREAMS`."""
     is_whole = stream.error is None and not stream.num_deleted
     return is_whole and stream.limits is not None and _HARMLESS.issuperset(stream.limits)
-
-
-def find_first_kept(stream: Any) -> int | None:
-    """
-    The first sequence that the `max_msgs` of *stream*, a cut or a row of `schema.STREAMS`, leaves there.
-
-    None if other settings may have removed messages, too, or more were removed after the cut.
-    """
-    limits = stream.limits or {}
-    if stream.error is not None or REMOVING & limits.keys() != {"max_msgs"} or LOST_OLDEST in limits:
-        return None
-    return int(max(stream.last_seq - limits["max_msgs"] + 1, limits.get("first_seq", 1)))
 
 
 def _without_removed(stream: ClosedStream, cut: StreamCut, removed: RemovedMessages | None) -> ClosedStream | None:

@@ -24,14 +24,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from vstream.audit.codes import BY_KIND
+from vstream.audit.extract.plan import ExtractPlan
+from vstream.audit.extract.read_plan import read_plan
 from vstream.audit.report import Report
-from vstream.audit.request import SMALL_AUDIT_MESSAGES
-from vstream.audit.spark.local_frames import collect_arrow, make_table, plain_rows
+from vstream.audit.request import SMALL_AUDIT_MESSAGES, AuditProgress
+from vstream.audit.spark.local_frames import collect_arrow, from_arrow, make_table, plain_rows
 from vstream.audit.stages import AuditPipeline, AuditResult
 from vstream.audit.state.closed import NO_ROUTE, ClosedPart, ClosedRoute, ClosedStream, ClosedVirtual, can_close
 from vstream.audit.state.state import AuditState
-from vstream.audit.tables.cut_tables import CutTables, is_origin, tabulate_closed
-from vstream.audit.tables.schema import make_schema
+from vstream.audit.tables.audit_tables import AuditTables
+from vstream.audit.tables.cut_tables import CutTables, tabulate_closed
+from vstream.audit.tables.schema import MESSAGES, STREAMS, make_schema
+from vstream.audit.tables.stream_settings import is_origin
 from vstream.audit.tables.table_store import TableStore
 from vstream.value_class import value_class
 
@@ -52,6 +56,24 @@ class StateMessages:
     arrivals: DataFrame
     number: int
     """How many messages the streams had."""
+
+
+def read_with_state(state: AuditState, plan: ExtractPlan, progress: AuditProgress) -> tuple[AuditTables, StateMessages]:
+    """
+    All messages of the streams of *plan*: those of *state*, which gets what is new.
+
+    Raises as `read_plan`, and UnusableStateError.
+    """
+    extraction = read_plan(plan, state)
+    update, spark = extraction.messages, state.spark
+    again = f"; read again from the first message: {', '.join(update.reread)}" if update.reread else ""
+    right = f"{update.closed.messages:,} were right before"
+    closed = f"; {right}, and are not judged again" if update.closed.virtuals else ""
+    progress.note(f"{update.new:,} of {plan.messages:,} messages were read from servers{again}{closed}")
+    arrivals = from_arrow(spark, extraction.arrivals, MESSAGES)
+    messages = update.messages.unionByName(arrivals)
+    tables = AuditTables(messages=messages, streams=make_table(spark, extraction.streams, STREAMS))
+    return tables, StateMessages(state=state, closed=update.closed, arrivals=arrivals, number=plan.messages)
 
 
 def judge_and_close(

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from vstream.audit.extract.from_servers import ExtractPlan
+from vstream.audit.extract.plan import ExtractPlan
 from vstream.audit.request import uri_of
 from vstream.audit.source.values import StreamCut
 from vstream.audit.spark.local_frames import make_table
@@ -105,7 +105,7 @@ class StateManifest:
     closed: tuple[ClosedVirtual, ...] = ()
 
 
-class StateAdvance(NamedTuple):
+class StateUpdate(NamedTuple):
     """
     All messages, the number read from servers, and the streams that were read again from their first message.
 
@@ -137,17 +137,17 @@ class AuditState:
     """The state in *directory* of audits of *topology*, on a local Spark. The caller must lock the directory."""
 
     def __init__(self, spark: SparkSession, directory: Path, topology: str) -> None:
-        self._spark = spark
+        self.spark = spark
         self._directory = directory
         self._topology = topology
         self._manifest = StateManifest(format=2, topology=topology)
         self._shown: list[StreamPosition] = []
 
-    def read(self, plan: ExtractPlan) -> StateAdvance:
-        """Read the new messages of *plan* from servers, as `advance` does."""
-        return self.advance(plan.cuts, partial(read_live_messages, self._spark, access=plan.access))
+    def load(self, plan: ExtractPlan) -> StateUpdate:
+        """Read the new messages of *plan* from servers, as `update` does."""
+        return self.update(plan.cuts, partial(read_live_messages, self.spark, access=plan.access))
 
-    def advance(self, cuts: Sequence[StreamCut], read: ReadMessages) -> StateAdvance:
+    def update(self, cuts: Sequence[StreamCut], read: ReadMessages) -> StateUpdate:
         """
         Read the new messages of *cuts* with *read*, keep them, and return all messages of the streams.
 
@@ -172,7 +172,7 @@ class AuditState:
         merged, parts = self._merge(list(positions.values()), [*manifest.parts, *fresh.parts, *again.parts])
         self._shown = [position for position in merged if position.key in readable]
         self._save(replace(manifest, parts=tuple(parts), streams=tuple(merged), closed=closed))
-        return StateAdvance(
+        return StateUpdate(
             self._rows(self._shown, parts), fresh.new + again.new, tuple(sorted(reread)), ClosedPart(closed)
         )
 
@@ -280,8 +280,8 @@ class AuditState:
 
     def _summarize_part(self, number: int, cuts: Sequence[StreamCut]) -> dict[Key, Any]:
         """By stream: what the part *number* has of it, and the message at the beginning of its cut."""
-        rows = self._spark.read.schema(MESSAGES).parquet(uri_of(str(self._place(number))))
-        anchors = make_table(self._spark, [(*_key(cut), cut.first_seq) for cut in cuts], _ANCHORS)
+        rows = self.spark.read.schema(MESSAGES).parquet(uri_of(str(self._place(number))))
+        anchors = make_table(self.spark, [(*_key(cut), cut.first_seq) for cut in cuts], _ANCHORS)
         facts = F.struct("seq", "time_ns", "digest")
         summary = (
             rows.join(F.broadcast(anchors), list(_KEY_COLUMNS))
@@ -331,7 +331,7 @@ class AuditState:
         place = uri_of(str(self._place(number)))
         ordered = self._rows(moved, merged).repartitionByRange(1 + rows // _MAX_FILE_ROWS, *_KEY_COLUMNS, "seq")
         ordered.sortWithinPartitions(*_KEY_COLUMNS, "seq").write.mode("overwrite").parquet(place)
-        written = self._spark.read.schema(MESSAGES).parquet(place).count()
+        written = self.spark.read.schema(MESSAGES).parquet(place).count()
         return positions_after, [*remaining, self._complete_part(number, written)]
 
     def _save(self, manifest: StateManifest) -> None:
@@ -348,11 +348,11 @@ class AuditState:
         listed = {part for _, _, part, _, _ in ranges}
         places = [uri_of(str(self._place(part.number))) for part in parts if part.number in listed]
         if not places:
-            return make_table(self._spark, [], MESSAGES)
+            return make_table(self.spark, [], MESSAGES)
         schema = StructType([*MESSAGES.fields, StructField(_PART_COLUMN, LongType())])
-        rows = self._spark.read.schema(schema).option("basePath", uri_of(str(self._directory))).parquet(*places)
+        rows = self.spark.read.schema(schema).option("basePath", uri_of(str(self._directory))).parquet(*places)
         return (
-            rows.join(F.broadcast(make_table(self._spark, ranges, _RANGES)), [*_KEY_COLUMNS, _PART_COLUMN])
+            rows.join(F.broadcast(make_table(self.spark, ranges, _RANGES)), [*_KEY_COLUMNS, _PART_COLUMN])
             .where(F.col("seq").between(F.col("least"), F.col("greatest")))
             .select(*MESSAGES.names)
         )

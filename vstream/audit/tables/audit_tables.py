@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from vstream.audit.extract import server_access
-from vstream.audit.extract.from_servers import ExtractedTables, ExtractPlan, read_plan
+from vstream.audit.extract.plan import ExtractPlan
+from vstream.audit.extract.read_plan import ArrowTables, read_plan
 from vstream.audit.request import uri_of
 from vstream.audit.source import register
 from vstream.audit.source.options import DEFAULT_TASK_ROWS
@@ -45,7 +46,7 @@ class AuditTables:
     streams: DataFrame
 
 
-def to_spark(spark: SparkSession, extracted: ExtractedTables) -> AuditTables:
+def to_spark(spark: SparkSession, extracted: ArrowTables) -> AuditTables:
     """Convert tables that were extracted without Spark to DataFrames."""
     return AuditTables(
         messages=from_arrow(spark, extracted.messages, MESSAGES), streams=make_table(spark, extracted.streams, STREAMS)
@@ -58,7 +59,7 @@ def extract_tables(spark: SparkSession, plan: ExtractPlan, scratch: Path, uri: s
 
     They are written below *uri* (as `write_tables` does), if that is given, else to where Spark reads them soonest.
     *scratch* holds the credentials for executors. Even if only some subjects are read, `streams` counts all messages.
-    Raises as `from_servers.read_plan`.
+    Raises as `read_plan.read_plan`.
     """
     if uri is not None:
         _begin_tables(spark, uri)
@@ -67,8 +68,8 @@ def extract_tables(spark: SparkSession, plan: ExtractPlan, scratch: Path, uri: s
             from_arrow(spark, written.arrivals, MESSAGES).write.mode("append").parquet(f"{uri}/messages")
         _complete_tables(uri, make_table(spark, written.streams, STREAMS))
         return read_tables(spark, uri)
-    place: type[ScratchFiles | ExecutorMemory] = ScratchFiles if is_local(spark) else ExecutorMemory
-    extraction = read_plan(plan, place(spark=spark, scratch=scratch))
+    sink: type[ScratchFiles | ExecutorMemory] = ScratchFiles if is_local(spark) else ExecutorMemory
+    extraction = read_plan(plan, sink(spark=spark, scratch=scratch))
     messages = add_arrivals(extraction.messages, extraction.arrivals)
     return AuditTables(messages=messages, streams=make_table(spark, extraction.streams, STREAMS))
 
@@ -84,7 +85,7 @@ class ScratchFiles:
     spark: SparkSession
     scratch: Path
 
-    def read(self, plan: ExtractPlan) -> DataFrame:
+    def load(self, plan: ExtractPlan) -> DataFrame:
         """The messages of *plan*, as read from the files."""
         root = self.scratch / "messages"
         # Tasks of a first try that failed may go on for a while: they find nowhere to write.
@@ -102,7 +103,7 @@ class ExecutorMemory:
     spark: SparkSession
     scratch: Path
 
-    def read(self, plan: ExtractPlan) -> DataFrame:
+    def load(self, plan: ExtractPlan) -> DataFrame:
         """The messages of *plan*, as they are in memory."""
         messages = _read_by_executors(self.spark, plan, self.scratch).persist()
         messages.count()
@@ -117,7 +118,7 @@ class SparkFiles:
     scratch: Path
     uri: str
 
-    def read(self, plan: ExtractPlan) -> None:
+    def load(self, plan: ExtractPlan) -> None:
         """Replace the files by the messages of *plan*."""
         _read_by_executors(self.spark, plan, self.scratch).write.mode("overwrite").parquet(self.uri)
 

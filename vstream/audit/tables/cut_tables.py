@@ -16,41 +16,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from vstream.audit.spark.local_frames import collect_arrow, make_table, plain_rows
-from vstream.audit.state.closed import (
-    CATALOG,
-    LOST_OLDEST,
-    NOTHING_CLOSED,
-    OLDEST_FIRST,
-    REMOVING,
-    ClosedPart,
-    find_first_kept,
-)
+from vstream.audit.state.closed import NOTHING_CLOSED, ClosedPart
 from vstream.audit.tables.schema import STREAMS, make_schema
+from vstream.audit.tables.stream_settings import CAPTURE, HAS_HOLES, LOST_OLDEST, find_first_kept, is_origin
+from vstream.topology.model import Role
 from vstream.topology.stream_config import UNTIL_KEY
-
-CAPTURE: Final = "capture"
-"""The path of streams read from a capture."""
+from vstream.topology.stream_limits import MESSAGE_TTL, OLDEST_FIRST, PER_SUBJECT, REMOVING, REPLACING, ROLLUPS
 
 _ANY: Final = frozenset({"retention"})
-TTL: Final = "allow_msg_ttl"
-_COUNTING: Final = "allow_msg_counter"
-_BY_SUBJECT: Final = "max_msgs_per_subject"
-_NUMBER: Final = "max_msgs"
-_ROLL_UPS: Final = "allow_rollup_hdrs"
-REPLACING: Final = frozenset({_BY_SUBJECT, _ROLL_UPS})
-"""Settings by which a message removes older ones of its subject."""
-HAS_HOLES: Final = "has_holes"
-"""Among the limits: after the cut, these have removed messages."""
 _SELECTIVE: Final = _ANY | REPLACING
 """Settings that can remove messages in the middle of a stream."""
-_WINDOW: Final = "duplicate_window"
-_ORIGIN: Final = "origin"
-"""The role of a stream that takes the publishes of all regions."""
-_WRITE: Final = "write"
-_ORDER: Final = "order"
-"""The role of a stream that sources all write streams and that the regions mirror."""
-_READ: Final = "read"
-
 _ROLES = make_schema("virtual string, stream string, is_origin boolean, mirror string")
 _ORIGINS = make_schema("""
     virtual string, origin string, origin_region string, origin_first bigint, origin_last bigint,
@@ -158,11 +133,13 @@ def build_cut_tables(
     roles, origins, expected, tracks, has_removed_early = [], [], [], [], False
     for virtual, rows_of_one in by_virtual.items():
         # Old captures do not say what is mirrored. Where one stream takes all publishes, it is that one.
-        alone = next((row.stream for row in rows_of_one if row.role == _ORIGIN), None)
+        alone = next((row.stream for row in rows_of_one if row.role == Role.ORIGIN.value), None)
         roles += [
             (virtual, row.stream, is_origin(row), row.mirror or (None if row.sources else alone)) for row in rows_of_one
         ]
-        readers = [row for row in rows_of_one if not is_origin(row) and row.role != CATALOG and row.error is None]
+        readers = [
+            row for row in rows_of_one if not is_origin(row) and row.role != Role.CATALOG.value and row.error is None
+        ]
         origin_rows = _make_origin_rows(virtual, rows_of_one, len(readers), is_narrow=is_narrow)
         origins += origin_rows
         seen = {row.stream: row for row in rows_of_one if row.error is None}
@@ -180,7 +157,7 @@ def build_cut_tables(
     spark = streams.sparkSession
     mirrors = {(virtual, row.stream) for virtual, own_rows in by_virtual.items() for row in _list_mirrors(own_rows)}
     return CutTables(
-        rows=[row for row in rows if row.role != CATALOG],
+        rows=[row for row in rows if row.role != Role.CATALOG.value],
         roles=make_table(spark, roles, _ROLES),
         origins=make_table(spark, origins, _ORIGINS),
         expected=make_table(spark, expected, _EXPECTED),
@@ -189,7 +166,9 @@ def build_cut_tables(
         mirrors=frozenset(mirrors),
         bounds={(row.virtual, row.origin): (row.origin_first, row.origin_last) for row in origins},
         readers={row.virtual: row.readers for row in origins},
-        counters=frozenset(row.virtual for row in rows if row.sources and row.limits and _COUNTING in row.limits),
+        counters=frozenset(
+            row.virtual for row in rows if row.sources and row.limits and "allow_msg_counter" in row.limits
+        ),
         holes=() if is_narrow or is_sampled else [_make_hole_row(row) for row in rows if _has_hole(row)],
         is_narrow=is_narrow,
         is_sampled=is_sampled,
@@ -217,7 +196,7 @@ def _make_plain_row(row: Any) -> Any:
 
 
 def _has_hole(row: Any) -> bool:
-    can_have = row.limits is None or (_SELECTIVE | {TTL}) & row.limits.keys()
+    can_have = row.limits is None or (_SELECTIVE | {MESSAGE_TTL}) & row.limits.keys()
     return is_origin(row) and row.error is None and bool(row.num_deleted) and not can_have
 
 
@@ -225,15 +204,12 @@ def _make_hole_row(row: Any) -> tuple[Any, ...]:
     return row.virtual, row.stream, row.region, row.first_seq, row.last_seq, row.path == CAPTURE
 
 
-def is_origin(row: Any) -> bool:
-    """Whether a row of `streams` is a stream that clients publish to."""
-    return row.role in {_WRITE, _ORIGIN}
-
-
 def _list_mirrors(streams: Sequence[Any]) -> list[Any]:
     """The mirrors among the streams of one virtual stream; in old captures, only the roles show them."""
-    is_mirrored = any(row.role in {_ORIGIN, _ORDER} for row in streams)
-    return [row for row in streams if row.mirror is not None or (is_mirrored and row.role == _READ and not row.sources)]
+    roles = {row.role for row in streams}
+    if Role.ORIGIN.value in roles or Role.ORDER.value in roles:
+        return [row for row in streams if row.mirror is not None or (row.role == Role.READ.value and not row.sources)]
+    return [row for row in streams if row.mirror is not None]
 
 
 def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int, *, is_narrow: bool) -> list[Row]:
@@ -242,10 +218,10 @@ def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int, *, is_
         keys = row.limits.keys() if row.limits is not None else _SELECTIVE
         may_lose_any = bool(_SELECTIVE & keys)
         ends = row.first_seq, row.last_seq, row.cut_at_ns, row.read_at_ns
-        may_lose = bool(OLDEST_FIRST & keys) or may_lose_any, may_lose_any, TTL in keys
+        may_lose = bool(OLDEST_FIRST & keys) or may_lose_any, may_lose_any, MESSAGE_TTL in keys
         began = 1 if row.limits is None else row.limits.get("first_seq", 1)
         age = None if may_lose_any else _find_age(row.limits)
-        keeps = (row.limits or {}).get(_BY_SUBJECT)
+        keeps = (row.limits or {}).get(PER_SUBJECT)
         first_kept = None if is_narrow or row.path == CAPTURE else find_first_kept(row)
         facts = *ends, *may_lose, age, began, keeps, first_kept
         rows.append(_OriginRow(virtual, row.stream, row.region, *facts, readers))
@@ -304,10 +280,10 @@ def _make_reader_row(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[An
         limits is None or bool(OLDEST_FIRST & keys),
         _find_age(limits),
         bool(_ANY & keys),
-        TTL in keys,
-        TTL in keys and any(is_origin(each) and each.last_seq > each.messages for each in seen.values()),
-        1 if limits is None else limits.get(_BY_SUBJECT),
-        _ROLL_UPS in keys,
+        MESSAGE_TTL in keys,
+        MESSAGE_TTL in keys and any(is_origin(each) and each.last_seq > each.messages for each in seen.values()),
+        1 if limits is None else limits.get(PER_SUBJECT),
+        ROLLUPS in keys,
         _find_duplicate_window(row, origin, seen),
         f"{UNTIL_KEY}{origin}" in keys,
     )
@@ -332,10 +308,12 @@ def _is_purged(row: Any, readers: Sequence[Any]) -> bool:
     if not row.messages:
         return True
     # Beyond the limit, who has lost none has another one, or was made later.
-    if row.last_seq > row.limits[_NUMBER]:
+    if row.last_seq > row.limits["max_msgs"]:
         return False
     whole = (sibling for sibling in readers if sibling.first_seq == 1 and sibling.limits is not None)
-    return any(sibling.last_seq >= row.first_seq and {_NUMBER} >= REMOVING & sibling.limits.keys() for sibling in whole)
+    return any(
+        sibling.last_seq >= row.first_seq and {"max_msgs"} >= REMOVING & sibling.limits.keys() for sibling in whole
+    )
 
 
 def _find_duplicate_window(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
@@ -344,7 +322,7 @@ def _find_duplicate_window(row: Any, origin: str, seen: Mapping[str, Any]) -> in
         return None
     if _has_taken_all(row, seen):
         return 0
-    return None if row.limits is None else row.limits.get(_WINDOW)
+    return None if row.limits is None else row.limits.get("duplicate_window")
 
 
 def _find_age(limits: Mapping[str, int] | None) -> int | None:
