@@ -23,7 +23,8 @@ from vstream.topology.document import (
 )
 from vstream.topology.profiles import PROFILES
 
-_API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
+API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
+"""Settings that the JetStream API calls by another name."""
 _SharedSettings = dict[tuple[model.Role, str, tuple[str, ...], str], model.StreamSettings]
 """By role, place, regions, and what a stream says beside `_OTHER_THAN_SETTINGS`: most of thousands of streams have the same."""
 _OTHER_THAN_SETTINGS = frozenset({"subjects", "regions", "canary", "takes_over", "consumers", "survive"})
@@ -369,7 +370,7 @@ def _decode_settings(
     fields: dict[str, Json] = {
         **defaults.STREAM,
         "num_replicas": _choose_replicas(document, regions, place),
-        **{_API_NAMES.get(field, field): value for field, value in settings.items()},
+        **{API_NAMES.get(field, field): value for field, value in settings.items()},
     }
     if role is model.Role.ORDER:
         # It hands on what write streams hold, and has to hold it as long.

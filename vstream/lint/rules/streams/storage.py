@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vstream.formatting import format_count, quote_names
+from vstream.lint.api_fields import FieldPath
 from vstream.lint.reading.nodes import entry, option, table
 from vstream.lint.rules.server_values import cluster_of, has_jetstream, is_clustered, list_whole, read_duration
-from vstream.lint.rules.streams.api_fields import FieldPath
 from vstream.lint.rules.streams.values import count_replicas, read_number
 from vstream.lint.workspace import ServerConf, StreamFile, Workspace
 from vstream.syntax.natsconf.nodes import ConfMap

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import quote_value
+from vstream.lint.api_fields import CONSUMER_FIELDS
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.lint.rules.topology.settings import check_metadata
@@ -13,19 +14,15 @@ from vstream.subjects import algebra
 from vstream.syntax.yaml import Path
 from vstream.topology import schema_errors
 from vstream.topology.document import ConsumerDocument, StreamDocument
+from vstream.topology.units import format_version
 
-_SAME_WORDS = (
-    "filter_subjects", "deliver_policy", "ack_policy", "ack_wait", "max_deliver", "backoff", "max_ack_pending",
-    "max_waiting", "headers_only", "description", "metadata",
-)  # fmt: skip
 _WORDS = {
+    **{word: word for word in ConsumerDocument.model_fields if word != "config"},
     "mem_storage": "memory",
     "num_replicas": "replicas",
     "filter_subject": "filter_subjects",
-    **{word: word for word in _SAME_WORDS},
 }
 """Keys that have their own key in the topology language."""
-_SINCE = {"pause_until": (2, 11), "priority_groups": (2, 11), "priority_policy": (2, 11), "priority_timeout": (2, 11)}
 _MAX_DESCRIPTION = 4 * 1024
 
 
@@ -87,14 +84,14 @@ def consumer_cannot(subject: TopologySubject) -> Iterator[Violation]:
 def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument) -> Iterator[Violation]:
     for key in consumer.config:
         name = key.lower()
-        since = _SINCE.get(name)
+        field = CONSUMER_FIELDS.get(name)
         if name in schema_errors.NOT_IN_CONSUMERS:
             message, hint = f"`{key}` cannot be set: {schema_errors.NOT_IN_CONSUMERS[name]}", "remove it"
         elif name in _WORDS:
             message = f"`{key}` has its own key in the topology language"
             hint = f"write `{_WORDS[name]}` beside `config`"
-        elif since and subject.topology.server_version < since:
-            needed = ".".join(map(str, since))
+        elif field is not None and subject.topology.server_version < field.since:
+            needed = format_version(field.since)
             message = f"`{key}` needs nats-server {needed}"
             hint = f'raise `server_version` to "{needed}" if all servers are that new'
         else:

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import format_count
+from vstream.lint.api_fields import STREAM_FIELDS
 from vstream.lint.registry import Violation, once_per_place, rule
 from vstream.lint.rules.topology.buckets import unused_writers
 from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology import schema_errors
-from vstream.topology.document import LevelDocument, TopologyDocument
+from vstream.topology.decode import API_NAMES
+from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
 from vstream.topology.fields import MIN_AGE_NS
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
 from vstream.topology.units import format_version, spell_nanoseconds
@@ -150,23 +152,8 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Violation]:
             )
 
 
-_SAME_WORDS = (
-    "storage", "max_age", "max_bytes", "max_msgs", "max_msgs_per_subject", "max_msg_size", "max_consumers",
-    "discard", "compression", "duplicate_window", "allow_msg_ttl", "deny_delete", "deny_purge", "description",
-    "metadata",
-)  # fmt: skip
-_WORDS = {"num_replicas": "replicas", "allow_rollup_hdrs": "allow_rollup", **{word: word for word in _SAME_WORDS}}
+_WORDS = {API_NAMES.get(word, word): word for word in SettingsDocument.model_fields if word != "config"}
 """Keys that have their own key in the topology language."""
-_SINCE = {
-    "allow_msg_ttl": (2, 11),
-    "subject_delete_marker_ttl": (2, 11),
-    "allow_atomic": (2, 12),
-    "allow_msg_counter": (2, 12),
-    "allow_msg_schedules": (2, 12),
-    "persist_mode": (2, 12),
-    "allow_batched": (2, 14),
-}
-"""The first nats-server that knows a key."""
 
 
 @rule("VS111", "field-belongs-to-vstream", Severity.ERROR)
@@ -215,8 +202,8 @@ def needs_newer_server(subject: TopologySubject) -> Iterator[Violation]:
         if level.allow_msg_ttl is not None:
             written.append(((*path, "allow_msg_ttl"), "allow_msg_ttl"))
         for at, key in written:
-            since = _SINCE.get(key.lower())
-            if since and oldest < since:
+            field = STREAM_FIELDS.get(key.lower())
+            if field is not None and oldest < (since := field.since):
                 yield Violation(
                     at=at,
                     message=f"`{key}` needs nats-server {format_version(since)}, the topology says {format_version(oldest)}",
