@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from vstream.errors import VstreamError
-from vstream.health.loaded_mappings import LoadedMappings, MappedOperation, compare_mappings, list_serving
-from vstream.health.pairs import assess_pairs
+from vstream.health.doctor.check import LiveSystem, make_live_system
+from vstream.health.loaded_mappings import MappedOperation, list_serving
 from vstream.health.problems import find_problems, find_unknown
 from vstream.health.snapshot import RegionSnapshot, Snapshot
 from vstream.health.status import ConsumerStatus, RegionStatus, Share, Status, StreamStatus
-from vstream.health.stream_faults import StreamFault, find_stream_faults
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology, VirtualStream
@@ -27,10 +26,8 @@ def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | VstreamError
     *bundle* says what servers are to have loaded; or an error, why that is not known.
     """
     streams = list_physical_streams(topology)
-    loaded = compare_mappings(topology, bundle, snapshot)
-    pairs = assess_pairs(topology, streams, snapshot)
-    faults = tuple(find_stream_faults(topology, snapshot))
-    regions = tuple(_assess_region(topology, snapshot, loaded, faults, region) for region in snapshot.regions)
+    system = make_live_system(topology, snapshot, bundle, files={})
+    regions = tuple(_assess_region(system, region) for region in snapshot.regions)
     places = [region.name for region in topology.regions]
     if topology.stretch:
         places.append(topology.stretch.cluster)
@@ -44,10 +41,10 @@ def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | VstreamError
         has_one_meta_group=topology.hubs is None,
         regions=regions,
         streams=tuple(_assess_streams(streams, snapshot)),
-        pairs=pairs,
-        problems=tuple(find_problems(topology, streams, snapshot, loaded, faults, regions, pairs)),
-        unknown=tuple(find_unknown(topology, snapshot, loaded, regions, pairs)),
-        mappings_ok={server.name: loaded.is_ok(server.name) for server in snapshot.servers},
+        pairs=tuple(system.pairs),
+        problems=tuple(find_problems(system, streams, regions)),
+        unknown=tuple(find_unknown(system, regions)),
+        mappings_ok={server.name: system.loaded.is_ok(server.name) for server in snapshot.servers},
         consumers=tuple(_assess_consumer(durable, snapshot) for durable in list_durables(topology)),
         beacons=snapshot.beacons,
     )
@@ -102,13 +99,8 @@ def _assess_streams(streams: Sequence[PhysicalStream], snapshot: Snapshot) -> It
         )
 
 
-def _assess_region(
-    topology: Topology,
-    snapshot: Snapshot,
-    loaded: LoadedMappings,
-    faults: Sequence[StreamFault],
-    region: RegionSnapshot,
-) -> RegionStatus:
+def _assess_region(system: LiveSystem, region: RegionSnapshot) -> RegionStatus:
+    topology, snapshot, loaded, faults = system.topology, system.snapshot, system.loaded, system.stream_faults
     servers = [server for server in snapshot.servers if server.region == region.name]
     streams = [stream for stream in topology.streams if region.name in stream.regions]
     refusing = {fault.stream for fault in faults if fault.stops_storing}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vstream.formatting import format_duration, format_size, summarize_names
+from vstream.formatting import format_duration, summarize_names
+from vstream.health.doctor import CHECKS
+from vstream.health.doctor.check import LiveSystem
 from vstream.health.loaded_mappings import LoadedMappings, list_serving
 from vstream.health.pairs import is_unmeasured
 from vstream.health.snapshot import RegionSnapshot, Snapshot
 from vstream.health.status import AssessedPair, PairState, Problem, RegionStatus
-from vstream.health.stream_faults import StreamFault, find_consumer_faults
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, list_durables
 
@@ -23,15 +24,10 @@ _PAIR_CODES = {
 
 
 def find_problems(
-    topology: Topology,
-    physical: Sequence[PhysicalStream],
-    snapshot: Snapshot,
-    loaded: LoadedMappings,
-    faults: Sequence[StreamFault],
-    regions: Sequence[RegionStatus],
-    pairs: Sequence[AssessedPair],
+    system: LiveSystem, physical: Sequence[PhysicalStream], regions: Sequence[RegionStatus]
 ) -> Iterator[Problem]:
     """Everything that is wrong. What follows from a region being down is not reported again."""
+    topology, snapshot, loaded, pairs = system.topology, system.snapshot, system.loaded, system.pairs
     down = {region.name for region in regions if _is_down(region)}
     for region, seen in zip(regions, snapshot.regions, strict=True):
         if region.name in down:
@@ -42,34 +38,29 @@ def find_problems(
         yield Problem(about=", ".join(difference.servers), text=difference.evidence, code=difference.code)
     for token in loaded.foreign_tokens:
         yield Problem(about=", ".join(token.accounts), text=token.evidence, code="VD507")
-    for fault in faults:
-        yield Problem(about=fault.stream, text=fault.evidence, code=fault.code)
+    for check in CHECKS:
+        if check.is_in_status:
+            for issue in check.find_issues(system):
+                yield Problem(about=issue.about, text=issue.evidence, code=check.code)
     for about, servers in _find_write_problems(snapshot).items():
         yield Problem(about=about, text=f"{summarize_names(servers)} cannot write to it", code="VD508")
     yield from _list_stream_problems([stream for stream in physical if stream.place not in down], snapshot)
     yield from _list_fragile(topology, physical, snapshot)
     yield from _list_pair_problems(snapshot, pairs, down)
     yield from _list_consumer_problems(topology, snapshot)
-    for consumer_fault in find_consumer_faults(topology, snapshot):
-        yield Problem(about=consumer_fault.consumer, text=consumer_fault.evidence, code="VD511")
 
 
-def find_unknown(
-    topology: Topology,
-    snapshot: Snapshot,
-    loaded: LoadedMappings,
-    regions: Sequence[RegionStatus],
-    pairs: Sequence[AssessedPair],
-) -> Iterator[Problem]:
+def find_unknown(system: LiveSystem, regions: Sequence[RegionStatus]) -> Iterator[Problem]:
     """What could not be checked: regions without a connection, how far readers are, and what servers have loaded."""
+    topology, snapshot = system.topology, system.snapshot
     for region in regions:
         if region.problem is not None and not _is_down(region) and not _list_silent_servers(snapshot, region):
             yield Problem(about=region.name, text=region.problem, code="VD415")
-    unmeasured = [pair for pair in pairs if is_unmeasured(pair, snapshot)]
+    unmeasured = [pair for pair in system.pairs if is_unmeasured(pair, snapshot)]
     if unmeasured:
         more = f" (and {len(unmeasured) - 1:,} more)" if len(unmeasured) > 1 else ""
         yield Problem(about=topology.name, text=f"{unmeasured[0].detail}{more}", code="VD206")
-    yield from _list_unknown_mappings(topology, snapshot, loaded)
+    yield from _list_unknown_mappings(topology, snapshot, system.loaded)
 
 
 def _list_unknown_mappings(topology: Topology, snapshot: Snapshot, loaded: LoadedMappings) -> Iterator[Problem]:
@@ -104,17 +95,10 @@ def _describe_down(region: RegionStatus, pairs: Sequence[AssessedPair]) -> Probl
 
 
 def _list_region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnapshot) -> Iterator[Problem]:
-    servers = [server for server in snapshot.servers if server.region == region.name]
     if silent := _list_silent_servers(snapshot, region):
         texts = [] if region.problem is None else [region.problem]
         texts.append(f"{len(silent)} of {region.servers} servers do not answer: {summarize_names(silent)}")
         yield Problem(about=region.name, text="; ".join(texts), code="VD415" if region.problem else "VD404")
-    for server in servers:
-        if server.is_reached and not server.has_jetstream:
-            yield Problem(about=server.name, text="JetStream is switched off: was its disk full?", code="VD405")
-        if server.is_nearly_full:
-            used, limit = format_size(server.storage), format_size(server.storage_limit)
-            yield Problem(about=server.name, text=f"its streams use {used} of the {limit} allowed", code="VD414")
     if region.problem is None and seen.control is not None:
         yield Problem(
             about=region.name,

@@ -13,9 +13,10 @@ from tests.health.doctor.test_examine import BUNDLE, NOW, TEXT, TOPOLOGY, health
 from tests.support.paths import ROOT
 from tests.support.plans import unused_consumer
 from vstream.health.assess import assess
-from vstream.health.doctor.check import DoctorCheck, Drift, Patient
+from vstream.health.doctor import CHECKS
+from vstream.health.doctor.check import DoctorCheck, Drift, make_live_system
 from vstream.health.doctor.configs import ConfigFile
-from vstream.health.doctor.examine import CHECKS, Health, examine
+from vstream.health.doctor.examine import Health, examine
 from vstream.health.loaded_mappings import ForeignToken, LoadedMappings
 from vstream.health.snapshot import Gap, Lag, Repeat, Snapshot, WriteError
 from vstream.health.status import StatusVerdict
@@ -150,6 +151,28 @@ NOT_IN_STATUS = {
 }
 """What `vstream status` leaves to the doctor, where it is as in PROVOKED, and why."""
 
+DRIFT = {
+    "VD206": Drift.UNSEEN,
+    "VD404": Drift.UNKNOWN,
+    "VD407": Drift.DIFFERENCE,
+    "VD408": Drift.DIFFERENCE,
+    "VD409": Drift.UNKNOWN,
+    "VD410": Drift.DIFFERENCE,
+    "VD411": Drift.DIFFERENCE,
+    "VD412": Drift.DIFFERENCE,
+    "VD413": Drift.UNKNOWN,
+    "VD415": Drift.UNKNOWN,
+    "VD501": Drift.DIFFERENCE,
+    "VD507": Drift.DIFFERENCE,
+}
+"""What findings mean to `plan --drift`, unless it is nothing."""
+PLANNED = {"VD101", "VD202", "VD402", "VD403", "VD502", "VD504", "VD505", "VD509", "VD511"}
+"""Nothing: a plan shows it."""
+RUNNING = {
+    "VD102", "VD201", "VD203", "VD204", "VD205", "VD301", "VD302", "VD303", "VD401", "VD405", "VD406", "VD414", "VD503",
+    "VD506", "VD508", "VD510", "VD512", "VD513",
+}  # fmt: skip
+"""Nothing: it is about how servers do, and no file says otherwise."""
 MODULES = {
     "VD1": ("streams",),
     "VD2": ("sourcing",),
@@ -398,15 +421,10 @@ def test_sources_that_give_other_subjects_are_seen() -> None:
 def test_foreign_tokens_are_found() -> None:
     check = next(check for check in CHECKS if check.code == "VD507")
     token = ForeignToken(accounts=("APP",), evidence="signed by somebody")
-    patient = replace_loaded(LoadedMappings(foreign_tokens=(token,)))
-    assert [finding.about for finding in check.run(patient)] == ["`APP`"]
-
-
-def replace_loaded(loaded: LoadedMappings) -> Patient:
-    snapshot = healthy()
-    return Patient(
-        topology=TOPOLOGY, snapshot=snapshot, status=assess(TOPOLOGY, snapshot, BUNDLE), loaded=loaded, files={}
+    system = replace(
+        make_live_system(TOPOLOGY, healthy(), BUNDLE, files={}), loaded=LoadedMappings(foreign_tokens=(token,))
     )
+    assert [finding.about for finding in check.run(system)] == ["`APP`"]
 
 
 def is_in_status(code: str) -> bool:
@@ -421,14 +439,17 @@ def missing(check: DoctorCheck) -> list[str]:
     page = check.page
     is_shown = check.code not in PROVOKED or is_in_status(check.code)
     lacks = {
-        "a function that begins with its name": check.look.__name__.startswith(check.name.replace("-", "_")),
+        "a function that begins with its name": check.find_issues.__name__.startswith(check.name.replace("-", "_")),
         "a docstring that begins with a sentence": page.summary.endswith("."),
         "`## Why is this bad?` in its docstring": "## Why is this bad?" in page.text,
         "`## What to do` in its docstring": "## What to do" in page.text,
         "its page in docs/doctor.md: run scripts/docs": f"### {check.code} {check.name}\n" in manual,
         "a snapshot that provokes it in PROVOKED, or a test in ELSEWHERE": check.code in {**PROVOKED, **ELSEWHERE},
-        "a line of `status` with its code, in `problems.py`, or a reason in NOT_IN_STATUS": is_shown
+        "`is_in_status=True`, a line of `status` in `problems.py`, or a reason in NOT_IN_STATUS": is_shown
         or check.code in NOT_IN_STATUS,
+        "its code in PLANNED, if its `drift` is UNRELATED since a plan shows it; in RUNNING, if no file says how it should "
+        "be; else in DRIFT": check.drift is DRIFT.get(check.code, Drift.UNRELATED)
+        and [check.code in codes for codes in (DRIFT, PLANNED, RUNNING)].count(True) == 1,
         "no reason in NOT_IN_STATUS: `status` shows it": check.code not in NOT_IN_STATUS or not is_shown,
     }
     return [lack for lack, is_there in lacks.items() if not is_there]
@@ -443,7 +464,7 @@ def test_every_doctor_check_is_whole(check: DoctorCheck) -> None:
 def test_every_check_is_in_the_module_of_its_hundred() -> None:
     misplaced = []
     for check in CHECKS:
-        module, modules = check.look.__module__.rpartition(".")[2], MODULES[check.code[:3]]
+        module, modules = check.find_issues.__module__.rpartition(".")[2], MODULES[check.code[:3]]
         if module not in modules and check.code != "VD507":  # of servers: the code is older than this order
             misplaced.append(f"{check.code} is in {module}.py, and not in {' or '.join(modules)}")
     assert misplaced == [], "move the check, or take the next code of another hundred"

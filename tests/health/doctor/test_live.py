@@ -18,7 +18,8 @@ from tests.support.probe_lab import LAB, REGIONS, World, topology, until
 from vstream.cli import server_configs
 from vstream.errors import VstreamError
 from vstream.findings import Finding
-from vstream.health.doctor.examine import CHECKS, Diagnosis, Health, examine
+from vstream.health.doctor import CHECKS
+from vstream.health.doctor.examine import Diagnosis, Health, examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.repair.live import refill
 from vstream.health.repair.sourcing import HeldMessage, LostEnd, Refill

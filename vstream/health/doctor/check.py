@@ -1,19 +1,24 @@
-"""What a doctor's check is: a code, its page of the manual, and what its findings mean to other commands."""
+"""What a check of the doctor is, what it looks at, and what its findings mean to other commands."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from vstream.codes import Page
+from vstream.errors import VstreamError
 from vstream.findings import Finding, Severity
-from vstream.health.loaded_mappings import LoadedMappings
+from vstream.health.loaded_mappings import LoadedMappings, compare_mappings
+from vstream.health.pairs import assess_pairs
 from vstream.health.snapshot import Snapshot
-from vstream.health.status import Status
+from vstream.health.status import AssessedPair
+from vstream.health.stream_faults import StreamFault, find_stream_faults
+from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
+from vstream.topology.replication import list_physical_streams
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -37,24 +42,39 @@ class Drift(Enum):
 
 
 @value_class
-class Patient:
-    """Everything that checks look at."""
+class LiveSystem:
+    """What checks look at: what the servers of *topology* said, and what follows from it."""
 
     topology: Topology
     snapshot: Snapshot
-    status: Status
+    pairs: Sequence[AssessedPair]
     loaded: LoadedMappings
+    stream_faults: Sequence[StreamFault]
     files: Mapping[str, ConfigFile]
     """The configuration files of servers, by their names, of those whose files can be read."""
 
 
+def make_live_system(
+    topology: Topology, snapshot: Snapshot, bundle: Bundle | VstreamError, files: Mapping[str, ConfigFile]
+) -> LiveSystem:
+    """*bundle* says what servers are to have loaded; or an error, why that is not known."""
+    return LiveSystem(
+        topology=topology,
+        snapshot=snapshot,
+        pairs=assess_pairs(topology, list_physical_streams(topology), snapshot),
+        loaded=compare_mappings(topology, bundle, snapshot),
+        stream_faults=tuple(find_stream_faults(topology, snapshot)),
+        files=files,
+    )
+
+
 @value_class
-class Symptom:
-    """What a check has found. *evidence* is what servers said; *do* is what to do about it."""
+class Issue:
+    """What a check has found. *evidence* is what servers said; *hint* is what to do about it."""
 
     about: str
     evidence: str
-    do: str
+    hint: str
     drift: Drift | None = None
     """If it means another thing for drift than the check's findings do."""
 
@@ -68,40 +88,44 @@ class DoctorFinding(Finding):
 
 @value_class
 class DoctorCheck:
-    """One question to a live system. Its page of the manual is the docstring of *look*."""
+    """One question to a live system. Its page of the manual is the docstring of *find_issues*."""
 
     code: str
     name: str
     severity: Severity
     drift: Drift
-    look: Callable[[Patient], Iterator[Symptom]]
+    is_in_status: bool
+    """Whether `vstream status` shows each issue as a problem. What it shows in other words is in `problems.py`."""
+    find_issues: Callable[[LiveSystem], Iterator[Issue]]
 
     @property
     def page(self) -> Page:
         """Its page of the manual."""
-        return Page(code=self.code, name=self.name, severity=self.severity, text=inspect.getdoc(self.look) or "")
+        return Page(code=self.code, name=self.name, severity=self.severity, text=inspect.getdoc(self.find_issues) or "")
 
-    def run(self, patient: Patient) -> Iterator[DoctorFinding]:
-        """What is wrong with *patient*."""
-        for symptom in self.look(patient):
+    def run(self, system: LiveSystem) -> Iterator[DoctorFinding]:
+        """What is wrong with *system*."""
+        for issue in self.find_issues(system):
             yield DoctorFinding(
                 code=self.code,
                 severity=self.severity,
                 message=self.name,
-                where=symptom.about,
-                evidence=symptom.evidence,
-                hint=symptom.do,
-                drift=symptom.drift or self.drift,
+                where=issue.about,
+                evidence=issue.evidence,
+                hint=issue.hint,
+                drift=issue.drift or self.drift,
             )
 
 
 def check(
-    code: str, name: str, severity: Severity = Severity.ERROR, *, drift: Drift
-) -> Callable[[Callable[[Patient], Iterator[Symptom]]], DoctorCheck]:
-    """Turn a generator of symptoms into a check. Everything else that knows codes is told by it: see `examine.CHECKS`."""
+    code: str, name: str, severity: Severity = Severity.ERROR, *, drift: Drift, is_in_status: bool = False
+) -> Callable[[Callable[[LiveSystem], Iterator[Issue]]], DoctorCheck]:
+    """Turn a generator of issues into a check. Everything else that knows codes is told by it: see `CHECKS`."""
 
-    def decorate(look: Callable[[Patient], Iterator[Symptom]]) -> DoctorCheck:
-        return DoctorCheck(code=code, name=name, severity=severity, drift=drift, look=look)
+    def decorate(find_issues: Callable[[LiveSystem], Iterator[Issue]]) -> DoctorCheck:
+        return DoctorCheck(
+            code=code, name=name, severity=severity, drift=drift, is_in_status=is_in_status, find_issues=find_issues
+        )
 
     return decorate
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vstream.findings import Severity
 from vstream.formatting import summarize_names
-from vstream.health.doctor.check import Drift, Patient, Symptom, check
+from vstream.health.doctor.check import Drift, Issue, LiveSystem, check
 from vstream.health.snapshot import ServerSnapshot, Snapshot
 from vstream.value_class import value_class
 
@@ -31,7 +31,7 @@ def count_compared(snapshot: Snapshot, files: Mapping[str, ConfigFile]) -> int:
 
 
 @check("VD410", "config-not-loaded", Severity.WARNING, drift=Drift.DIFFERENCE)
-def config_not_loaded(patient: Patient) -> Iterator[Symptom]:
+def config_not_loaded(system: LiveSystem) -> Iterator[Issue]:
     """
     A server does not run with its current configuration file.
 
@@ -48,19 +48,19 @@ def config_not_loaded(patient: Patient) -> Iterator[Symptom]:
     cannot be reloaded. Then undo that change, or restart the server at a convenient time. `nats-server -t -c FILE`
     prints the digest of a file.
     """
-    for server, file in _list_files(patient):
+    for server, file in _list_files(system):
         loaded = server.config_digest
         if file.problem is None and loaded is not None and file.digest not in {None, loaded}:
             at = f" (loaded at {server.config_loaded})" if server.config_loaded else ""
-            yield Symptom(
+            yield Issue(
                 about=server.name,
                 evidence=f"the loaded digest is {loaded[:_SHOWN]}…{at}, but that of `{file.path}` is {str(file.digest)[:_SHOWN]}…",
-                do="run `nats-server --signal reload`, and read its log: it contains the reason of a refused reload. Or restore the file",
+                hint="run `nats-server --signal reload`, and read its log: it contains the reason of a refused reload. Or restore the file",
             )
 
 
 @check("VD411", "other-flags", Severity.WARNING, drift=Drift.DIFFERENCE)
-def other_flags(patient: Patient) -> Iterator[Symptom]:
+def other_flags(system: LiveSystem) -> Iterator[Issue]:
     """
     Servers run with different feature flags.
 
@@ -74,13 +74,13 @@ def other_flags(patient: Patient) -> Iterator[Symptom]:
     Use the same `feature_flags` in all configurations, and only flags that every server of the cluster knows: finish
     the upgrade first.
     """
-    reached = patient.snapshot.reached_servers
+    reached = system.snapshot.reached_servers
     for flag in sorted({flag for server in reached for flag in server.flags}):
-        yield from _check_flag_symptoms(flag, reached)
+        yield from _check_flag(flag, reached)
 
 
 @check("VD413", "unread-config", Severity.NOTE, drift=Drift.UNKNOWN)
-def unread_config(patient: Patient) -> Iterator[Symptom]:
+def unread_config(system: LiveSystem) -> Iterator[Issue]:
     """
     The configuration file of a server could not be compared with its loaded configuration.
 
@@ -92,21 +92,21 @@ def unread_config(patient: Patient) -> Iterator[Symptom]:
     For a file with variables: run `nats-server -t -c FILE` in the server's environment, and compare the digest that it prints
     with `config_digest` in `/varz`.
     """
-    for server, file in _list_files(patient):
+    for server, file in _list_files(system):
         silent = f"a server that runs {server.version} does not report what it has loaded; servers do from 2.12 on"
         is_silent = server.config_digest is None and file.is_asked_for
         if file.problem is not None or is_silent:
-            yield Symptom(about=server.name, evidence=file.problem or silent, do="compare it yourself")
+            yield Issue(about=server.name, evidence=file.problem or silent, hint="compare it yourself")
 
 
-def _list_files(patient: Patient) -> Iterator[tuple[ServerSnapshot, ConfigFile]]:
+def _list_files(system: LiveSystem) -> Iterator[tuple[ServerSnapshot, ConfigFile]]:
     """Each server that answers and whose file is known."""
-    for server in patient.snapshot.reached_servers:
-        if server.name in patient.files:
-            yield server, patient.files[server.name]
+    for server in system.snapshot.reached_servers:
+        if server.name in system.files:
+            yield server, system.files[server.name]
 
 
-def _check_flag_symptoms(flag: str, reached: Sequence[ServerSnapshot]) -> Iterator[Symptom]:
+def _check_flag(flag: str, reached: Sequence[ServerSnapshot]) -> Iterator[Issue]:
     """Servers of one version must have the same flags, and every server of a cluster must know the flags of the others."""
     for server in reached:
         if not server.flags.get(flag):
@@ -121,8 +121,8 @@ def _check_flag_symptoms(flag: str, reached: Sequence[ServerSnapshot]) -> Iterat
         if ignorant:
             reasons.append(f"not known to {summarize_names(ignorant)} in the same cluster, which run older versions")
         if reasons:
-            yield Symptom(
+            yield Issue(
                 about=server.name,
                 evidence=f"`{flag}` is on there, and {' and '.join(reasons)}",
-                do="use the same `feature_flags` on all servers, and only flags that all of them know",
+                hint="use the same `feature_flags` on all servers, and only flags that all of them know",
             )

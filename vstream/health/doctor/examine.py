@@ -1,4 +1,4 @@
-"""A snapshot to findings: all checks, and the order in which they are reported."""
+"""A snapshot to a diagnosis: what all checks find, the gravest first."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from typing import Final
 
 from vstream.codes import Chapter
 from vstream.findings import Finding, Severity
-from vstream.health.assess import assess
-from vstream.health.doctor import configs, servers, sourcing, streams
-from vstream.health.doctor.check import DoctorFinding, Drift, Patient, list_checks
+from vstream.health.doctor import CHECKS
+from vstream.health.doctor.check import DoctorFinding, Drift, make_live_system
 from vstream.health.doctor.configs import ConfigFile, count_compared
-from vstream.health.loaded_mappings import compare_mappings
 from vstream.health.snapshot import Snapshot
 from vstream.syntax.document import Json
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
-CHECKS: Final = list_checks(streams, sourcing, servers, configs)
-"""All checks, by their codes."""
 CHAPTER: Final = Chapter(title="Doctor", pages=tuple(check.page for check in CHECKS))
 """The manual of `vstream doctor`."""
 _ORDER = [Severity.ERROR, Severity.WARNING, Severity.NOTE]
@@ -101,14 +97,8 @@ def examine(
     *files* are the configuration files of servers, by their names, of those whose files can be read.
     """
     config_files = files or {}
-    patient = Patient(
-        topology=topology,
-        snapshot=snapshot,
-        status=assess(topology, snapshot, bundle),
-        loaded=compare_mappings(topology, bundle, snapshot),
-        files=config_files,
-    )
-    findings = [finding for check in CHECKS for finding in check.run(patient)]
+    system = make_live_system(topology, snapshot, bundle, config_files)
+    findings = [finding for check in CHECKS for finding in check.run(system)]
     findings.sort(key=lambda finding: (_ORDER.index(finding.severity), finding.code))
     return Diagnosis(
         topology=topology.name,

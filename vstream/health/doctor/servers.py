@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from vstream.findings import Severity
 from vstream.formatting import format_size, summarize_names
-from vstream.health.doctor.check import Drift, Patient, Symptom, check
+from vstream.health.doctor.check import Drift, Issue, LiveSystem, check
 from vstream.health.snapshot import ServerSnapshot
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Seat, Security
@@ -17,7 +17,7 @@ _RESTART = "it hangs, or its machine is overloaded: look at its process and its 
 
 
 @check("VD401", "no-gateway", drift=Drift.UNRELATED)
-def no_gateway(patient: Patient) -> Iterator[Symptom]:
+def no_gateway(system: LiveSystem) -> Iterator[Issue]:
     """
     A server has no gateway connection to a cluster of the topology that answers.
 
@@ -29,24 +29,24 @@ def no_gateway(patient: Patient) -> Iterator[Symptom]:
     Check the network, the `gateway` block, and `advertise`. A gateway can wait for a wrong address for an hour: restart
     that server.
     """
-    if patient.topology.hubs is not None:
+    if system.topology.hubs is not None:
         return  # the hubs have the gateways, and none of their addresses is known
-    answering = {server.cluster for server in patient.snapshot.reached_servers}
-    for server in patient.snapshot.servers:
+    answering = {server.cluster for server in system.snapshot.reached_servers}
+    for server in system.snapshot.servers:
         if server.gateways is None:
             continue
-        expected = [name for name in patient.topology.clusters if name in answering and name != server.cluster]
+        expected = [name for name in system.topology.clusters if name in answering and name != server.cluster]
         missing = [name for name in expected if name not in server.gateways]
         if missing:
-            yield Symptom(
+            yield Issue(
                 about=server.name,
                 evidence=f"it has no connection to {summarize_names(missing)}, where servers answer",
-                do="check the network between them",
+                hint="check the network between them",
             )
 
 
 @check("VD402", "half-reloaded", drift=Drift.UNRELATED)
-def half_reloaded(patient: Patient) -> Iterator[Symptom]:
+def half_reloaded(system: LiveSystem) -> Iterator[Issue]:
     """
     Servers have loaded different mapping rules or accounts.
 
@@ -59,11 +59,11 @@ def half_reloaded(patient: Patient) -> Iterator[Symptom]:
     reload`. A server refuses the whole reload if anything in the file cannot be reloaded, such as `gateway`, and logs
     the reason. Imports of a new account work after the second reload.
     """
-    yield from _check_mapping_differences(patient, is_partial=True)
+    yield from _check_mapping_differences(system, is_partial=True)
 
 
 @check("VD403", "other-rules", drift=Drift.UNRELATED)
-def other_rules(patient: Patient) -> Iterator[Symptom]:
+def other_rules(system: LiveSystem) -> Iterator[Issue]:
     """
     All servers have loaded the same mapping rules or accounts, but they differ from the topology.
 
@@ -74,23 +74,23 @@ def other_rules(patient: Patient) -> Iterator[Symptom]:
     `vstream render`, put `mappings.cfg` (or `accounts.cfg`) on every server, reload. `vstream plan` shows each
     different rule, import and export.
     """
-    yield from _check_mapping_differences(patient, is_partial=False)
+    yield from _check_mapping_differences(system, is_partial=False)
 
 
-def _check_mapping_differences(patient: Patient, *, is_partial: bool) -> Iterator[Symptom]:
-    is_operator = patient.topology.security is Security.OPERATOR
-    ship = f"put `{loaded_path(patient.topology)}` there and reload: `nats-server --signal reload`"
-    for difference in patient.loaded.differences():
+def _check_mapping_differences(system: LiveSystem, *, is_partial: bool) -> Iterator[Issue]:
+    is_operator = system.topology.security is Security.OPERATOR
+    ship = f"put `{loaded_path(system.topology)}` there and reload: `nats-server --signal reload`"
+    for difference in system.loaded.differences():
         if difference.is_partial is is_partial:
-            yield Symptom(
+            yield Issue(
                 about=summarize_names(list(difference.servers)),
                 evidence=difference.evidence,
-                do="push the accounts: `vstream apply`" if is_operator else ship,
+                hint="push the accounts: `vstream apply`" if is_operator else ship,
             )
 
 
 @check("VD404", "server-away", drift=Drift.UNKNOWN)
-def server_away(patient: Patient) -> Iterator[Symptom]:
+def server_away(system: LiveSystem) -> Iterator[Issue]:
     """
     A server does not answer.
 
@@ -102,14 +102,14 @@ def server_away(patient: Patient) -> Iterator[Symptom]:
     Start it. If it runs and hangs, look at its process and its log, and restart it. If it is lost for ever, remove it from
     the meta group: `nats server raft peer-remove NAME`.
     """
-    for server in patient.snapshot.servers:
+    for server in system.snapshot.servers:
         if server.url is not None and not server.is_reached:
-            do = _RESTART if server.hangs else "start it; if it runs, let this machine reach that address"
-            yield Symptom(about=server.name, evidence=server.problem or "no answer", do=do)
+            hint = _RESTART if server.hangs else "start it; if it runs, let this machine reach that address"
+            yield Issue(about=server.name, evidence=server.problem or "no answer", hint=hint)
 
 
-@check("VD405", "jetstream-off", drift=Drift.UNRELATED)
-def jetstream_off(patient: Patient) -> Iterator[Symptom]:
+@check("VD405", "jetstream-off", drift=Drift.UNRELATED, is_in_status=True)
+def jetstream_off(system: LiveSystem) -> Iterator[Issue]:
     """
     JetStream is disabled on a server of the topology.
 
@@ -119,17 +119,17 @@ def jetstream_off(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     Free disk space, then restart the server.
     """
-    for server in patient.snapshot.servers:
+    for server in system.snapshot.servers:
         if server.is_reached and not server.has_jetstream:
-            yield Symptom(
+            yield Issue(
                 about=server.name,
-                evidence="`/jsz` says that it is disabled",
-                do="free disk space, then restart the server",
+                evidence="`/jsz` says that JetStream is disabled",
+                hint="free disk space, then restart the server",
             )
 
 
 @check("VD406", "no-meta-leader", drift=Drift.UNRELATED)
-def no_meta_leader(patient: Patient) -> Iterator[Symptom]:
+def no_meta_leader(system: LiveSystem) -> Iterator[Issue]:
     """
     The servers do not agree on a leader of the JetStream meta group.
 
@@ -141,15 +141,15 @@ def no_meta_leader(patient: Patient) -> Iterator[Symptom]:
     A majority of all servers must run and reach each other. If the majority is lost for ever, 2.15 can continue with
     fewer servers: `vstream repair meta`.
     """
-    for name, _, members in _list_meta_groups(patient):
+    for name, _, members in _list_meta_groups(system):
         leaders = Counter(server.meta_leader or "nobody" for server in members)
         if len(leaders) > 1 or "nobody" in leaders:
             votes = ", ".join(f"{count} say {leader}" for leader, count in sorted(leaders.items()))
-            yield Symptom(about=name, evidence=f"who leads: {votes}", do="start or reconnect a majority of the servers")
+            yield Issue(about=name, evidence=f"who leads: {votes}", hint="start or reconnect a majority of the servers")
 
 
 @check("VD407", "meta-shape", Severity.WARNING, drift=Drift.DIFFERENCE)
-def meta_shape(patient: Patient) -> Iterator[Symptom]:
+def meta_shape(system: LiveSystem) -> Iterator[Issue]:
     """
     The members of the meta group differ from the servers of the topology, or one region can stop it.
 
@@ -161,30 +161,30 @@ def meta_shape(patient: Patient) -> Iterator[Symptom]:
     Remove lost members (`nats server raft peer-remove NAME`). Use at least three regions with the same number of
     servers.
     """
-    for name, seats, members in _list_meta_groups(patient):
+    for name, seats, members in _list_meta_groups(system):
         size = max(server.meta_size for server in members)
         # With every member there, and as many needed for a majority, the number has no effect: `lab/readiness.py` says more.
         has_same_majority = size < len(seats) == len(members) and size // 2 == len(seats) // 2
         if size != len(seats) and not has_same_majority:
-            yield Symptom(
+            yield Issue(
                 about=name,
                 evidence=f"the meta group counts {size} members, the topology has {len(seats)} servers",
-                do="remove members that are gone: `nats server raft peer-remove NAME`; those that run belong in the topology",
+                hint="remove members that are gone: `nats server raft peer-remove NAME`; those that run belong in the topology",
             )
         per_region = Counter(seat.region for seat in seats)
         region, most = per_region.most_common(1)[0]
         if len(per_region) > 1 and 2 * most >= max(len(seats), size):
-            yield Symptom(
+            yield Issue(
                 about=region,
                 evidence=f"it has {most} of {max(len(seats), size)} servers: without it there is no majority",
-                do="use at least three regions with the same number of servers",
+                hint="use at least three regions with the same number of servers",
                 drift=Drift.UNRELATED,  # the topology itself says so
             )
 
 
-def _list_meta_groups(patient: Patient) -> Iterator[tuple[str, Sequence[Seat], Sequence[ServerSnapshot]]]:
+def _list_meta_groups(system: LiveSystem) -> Iterator[tuple[str, Sequence[Seat], Sequence[ServerSnapshot]]]:
     """Each meta group of several servers: its name, the servers it should have, and those that answer."""
-    topology = patient.topology
+    topology = system.topology
     groups = {topology.name: list(topology.seats)}
     if topology.hubs is not None:
         groups = {
@@ -192,14 +192,14 @@ def _list_meta_groups(patient: Patient) -> Iterator[tuple[str, Sequence[Seat], S
         }
     for name, seats in groups.items():
         names = {seat.server.name for seat in seats}
-        answering = [server for server in patient.snapshot.reached_servers if server.has_jetstream]
+        answering = [server for server in system.snapshot.reached_servers if server.has_jetstream]
         members = [server for server in answering if server.name in names]
         if len(seats) > 1 and members:
             yield name, seats, members
 
 
 @check("VD408", "mixed-versions", Severity.NOTE, drift=Drift.DIFFERENCE)
-def mixed_versions(patient: Patient) -> Iterator[Symptom]:
+def mixed_versions(system: LiveSystem) -> Iterator[Issue]:
     """
     Servers run different versions.
 
@@ -210,14 +210,14 @@ def mixed_versions(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     Finish the upgrade.
     """
-    versions = Counter(server.version for server in patient.snapshot.servers if server.version)
+    versions = Counter(server.version for server in system.snapshot.servers if server.version)
     if len(versions) > 1:
         counts = ", ".join(f"{count} run {version}" for version, count in sorted(versions.items()))
-        yield Symptom(about=patient.topology.name, evidence=counts, do="finish the upgrade")
+        yield Issue(about=system.topology.name, evidence=counts, hint="finish the upgrade")
 
 
 @check("VD409", "unread-server", Severity.NOTE, drift=Drift.UNKNOWN)
-def unread_server(patient: Patient) -> Iterator[Symptom]:
+def unread_server(system: LiveSystem) -> Iterator[Issue]:
     """
     A server has no known monitoring address.
 
@@ -227,23 +227,23 @@ def unread_server(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     Add or correct its monitoring address in `monitor` under `connect`: a server with TLS is asked with `https://`.
     """
-    for server in patient.snapshot.servers:
+    for server in system.snapshot.servers:
         if server.url is None:
-            yield Symptom(
+            yield Issue(
                 about=server.name,
                 evidence=server.problem or "it has no monitoring address",
-                do="add or correct its monitoring address in `monitor` under `connect`",
+                hint="add or correct its monitoring address in `monitor` under `connect`",
             )
         elif server.is_reached and server.rules is None:
-            yield Symptom(
+            yield Issue(
                 about=server.name,
                 evidence=f"could not read what it has loaded: {server.rules_problem}",
-                do="let vstream read `/accountz` of its monitoring address",
+                hint="let vstream read `/accountz` of its monitoring address",
             )
 
 
 @check("VD412", "too-old", drift=Drift.DIFFERENCE)
-def too_old(patient: Patient) -> Iterator[Symptom]:
+def too_old(system: LiveSystem) -> Iterator[Issue]:
     """
     A server is older than the `server_version` of the topology.
 
@@ -255,21 +255,21 @@ def too_old(patient: Patient) -> Iterator[Symptom]:
     Upgrade it, or set the older version in the topology and run `vstream validate`.
     """
     older: defaultdict[str, list[str]] = defaultdict(list)
-    for server in patient.snapshot.reached_servers:
+    for server in system.snapshot.reached_servers:
         version = parse_version(server.version or "")
-        if version is not None and version[:2] < patient.topology.server_version:
+        if version is not None and version[:2] < system.topology.server_version:
             older[server.version or ""].append(server.name)
-    promised = format_version(patient.topology.server_version)
+    promised = format_version(system.topology.server_version)
     for version_text, names in sorted(older.items()):
-        yield Symptom(
+        yield Issue(
             about=summarize_names(names),
             evidence=f'it runs {version_text}, but the topology says `server_version: "{promised}"`',
-            do="upgrade it, or lower `server_version`",
+            hint="upgrade it, or lower `server_version`",
         )
 
 
-@check("VD414", "little-room", Severity.WARNING, drift=Drift.UNRELATED)
-def little_room(patient: Patient) -> Iterator[Symptom]:
+@check("VD414", "little-room", Severity.WARNING, drift=Drift.UNRELATED, is_in_status=True)
+def little_room(system: LiveSystem) -> Iterator[Issue]:
     """
     JetStream of a server uses more than four fifths of its storage limit.
 
@@ -281,18 +281,18 @@ def little_room(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     Raise `max_file_store`, which needs a restart, or lower `max_age` and `max_bytes` of streams.
     """
-    for server in patient.snapshot.reached_servers:
+    for server in system.snapshot.reached_servers:
         if server.is_nearly_full:
             used, limit = format_size(server.storage), format_size(server.storage_limit)
-            yield Symptom(
+            yield Issue(
                 about=server.name,
                 evidence=f"its streams use {used} of the {limit} allowed",
-                do="raise `max_file_store` there, which needs a restart, or lower the limits of streams",
+                hint="raise `max_file_store` there, which needs a restart, or lower the limits of streams",
             )
 
 
 @check("VD415", "unreachable-region", Severity.NOTE, drift=Drift.UNKNOWN)
-def unreachable_region(patient: Patient) -> Iterator[Symptom]:
+def unreachable_region(system: LiveSystem) -> Iterator[Issue]:
     """
     A region cannot be reached from this machine.
 
@@ -307,21 +307,21 @@ def unreachable_region(patient: Patient) -> Iterator[Symptom]:
     3. The login is refused: correct it under `connect`. There is no answer: see VD404, or open the port.
     4. `vstream doctor` again.
     """
-    for region in patient.snapshot.regions:
+    for region in system.snapshot.regions:
         if region.problem is not None:
-            endpoint = patient.topology.region(region.name).endpoint
+            endpoint = system.topology.region(region.name).endpoint
             urls = ("nats://HOST:4222",) if endpoint is None or not endpoint.urls else endpoint.urls
-            yield Symptom(
+            yield Issue(
                 about=region.name,
                 evidence=region.problem,
                 # What is in front of the `@` is a login.
-                do=f"`nats --server {urls[0].rpartition('@')[2]} server check connection`, on this machine; then "
+                hint=f"`nats --server {urls[0].rpartition('@')[2]} server check connection`, on this machine; then "
                 f"`vstream lint --explain VD415` says what to correct",
             )
 
 
 @check("VD507", "foreign-account", drift=Drift.DIFFERENCE)
-def foreign_account(patient: Patient) -> Iterator[Symptom]:
+def foreign_account(system: LiveSystem) -> Iterator[Issue]:
     """
     In operator mode, servers have loaded an account token that differs from the topology.
 
@@ -333,9 +333,9 @@ def foreign_account(patient: Patient) -> Iterator[Symptom]:
     `vstream plan` shows the differences, `vstream apply` pushes the token of the topology to every server. If the token
     was signed by an unknown key, find out whose key it is: servers trust the keys in operator.cfg.
     """
-    for token in patient.loaded.foreign_tokens:
-        yield Symptom(
+    for token in system.loaded.foreign_tokens:
+        yield Issue(
             about=summarize_names(list(token.accounts)),
             evidence=token.evidence,
-            do="push the topology's token with `vstream apply`; then find out who else has its keys",
+            hint="push the topology's token with `vstream apply`; then find out who else has its keys",
         )

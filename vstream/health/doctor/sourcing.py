@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import format_duration
-from vstream.health.doctor.check import APPLY, RESYNC, Drift, Patient, Symptom, check
+from vstream.health.doctor.check import APPLY, RESYNC, Drift, Issue, LiveSystem, check
 from vstream.health.snapshot import SourceSnapshot
 from vstream.health.status import AssessedPair, PairState
 
@@ -15,7 +15,7 @@ _MAX_NAMED = 3
 
 
 @check("VD201", "dead-source", drift=Drift.UNRELATED)
-def dead_source(patient: Patient) -> Iterator[Symptom]:
+def dead_source(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream has not heard from one of its sources for a while, although the source answers.
 
@@ -27,12 +27,12 @@ def dead_source(patient: Patient) -> Iterator[Symptom]:
     `vstream repair sources` makes its leader step down: the next one retries at once. If that does not help, look for VD401,
     and for the permissions of the account.
     """
-    for pair, source in _list_pairs(patient, PairState.SILENT):
-        yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=RESYNC)
+    for pair, source in _list_pairs(system, PairState.SILENT):
+        yield Issue(about=pair.reader, evidence=_evidence(pair, source), hint=RESYNC)
 
 
 @check("VD202", "no-source", drift=Drift.UNRELATED)
-def no_source(patient: Patient) -> Iterator[Symptom]:
+def no_source(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream does not source an origin that the topology lists.
 
@@ -42,15 +42,15 @@ def no_source(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `vstream plan` shows the difference, `vstream apply` adds the source. It starts at its first message.
     """
-    for pair in patient.status.pairs:
-        reader = patient.snapshot.streams.get(pair.reader)
-        is_known = reader is not None and reader.leader is not None and pair.origin in patient.snapshot.streams
-        if is_known and _find_source(patient, pair) is None:
-            yield Symptom(about=pair.reader, evidence=f"`{pair.origin}` is not among its sources", do=APPLY)
+    for pair in system.pairs:
+        reader = system.snapshot.streams.get(pair.reader)
+        is_known = reader is not None and reader.leader is not None and pair.origin in system.snapshot.streams
+        if is_known and _find_source(system, pair) is None:
+            yield Issue(about=pair.reader, evidence=f"`{pair.origin}` is not among its sources", hint=APPLY)
 
 
 @check("VD203", "stuck-source", drift=Drift.UNRELATED)
-def stuck_source(patient: Patient) -> Iterator[Symptom]:
+def stuck_source(system: LiveSystem) -> Iterator[Issue]:
     """
     A message has been waiting for a long time, although its source is active.
 
@@ -61,13 +61,13 @@ def stuck_source(patient: Patient) -> Iterator[Symptom]:
     `vstream repair sources`. If the message still does not arrive, it was skipped: `vstream repair messages` shows all missing messages,
     and adds them with `--yes`.
     """
-    for pair, source in _list_pairs(patient, PairState.BEHIND):
+    for pair, source in _list_pairs(system, PairState.BEHIND):
         if pair.is_stuck:
-            yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=RESYNC)
+            yield Issue(about=pair.reader, evidence=_evidence(pair, source), hint=RESYNC)
 
 
 @check("VD204", "skipped", drift=Drift.UNRELATED)
-def skipped_messages(patient: Patient) -> Iterator[Symptom]:
+def skipped_messages(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream has skipped messages of an origin, and the origin still has them.
 
@@ -80,21 +80,21 @@ def skipped_messages(patient: Patient) -> Iterator[Symptom]:
     the read stream. Causes: the layout of VD101 after an outage, an `opt_start_seq` or a source that was removed and
     added again, or one `Nats-Msg-Id` used for two payloads while the stream deduplicates.
     """
-    for gap in patient.snapshot.gaps:
+    for gap in system.snapshot.gaps:
         count = gap.last - gap.first + 1
         sequences = f"sequence {gap.first:,}" if count == 1 else f"sequences {gap.first:,} to {gap.last:,}"
-        sources = patient.snapshot.streams[gap.reader].sources
+        sources = system.snapshot.streams[gap.reader].sources
         lags = [f"; servers say `lag: {source.lag}`" for source in sources if source.stream == gap.origin]
-        yield Symptom(
+        yield Issue(
             about=gap.reader,
             evidence=f"it lacks {sequences} of `{gap.origin}`, which still has them, but has later messages"
             + "".join(lags[:1]),
-            do="`vstream repair messages --kind replay`",
+            hint="`vstream repair messages --kind replay`",
         )
 
 
 @check("VD205", "started-over", drift=Drift.UNRELATED)
-def started_over(patient: Patient) -> Iterator[Symptom]:
+def started_over(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream has sourced messages of an origin twice.
 
@@ -106,18 +106,18 @@ def started_over(patient: Patient) -> Iterator[Symptom]:
     layout of VD101 when a leader changed, a source that was removed and added again or changed without `opt_start_seq`, a server that went back to an older snapshot of its data. Duplicates of a write stream that was restored from a backup stay on servers since 2.15: for them it is another stream.
     """
     told: set[tuple[str, str]] = set()
-    for repeat in patient.snapshot.repeats:
+    for repeat in system.snapshot.repeats:
         if (repeat.reader, repeat.origin) not in told:
             told.add((repeat.reader, repeat.origin))
-            yield Symptom(
+            yield Issue(
                 about=repeat.reader,
                 evidence=f"after sequence {repeat.later:,} of `{repeat.origin}` it took sequence {repeat.seq:,} again",
-                do="`vstream repair messages --kind delete`",
+                hint="`vstream repair messages --kind delete`",
             )
 
 
 @check("VD206", "unmeasured-lag", Severity.NOTE, drift=Drift.UNSEEN)
-def unmeasured_lag(patient: Patient) -> Iterator[Symptom]:
+def unmeasured_lag(system: LiveSystem) -> Iterator[Issue]:
     """
     It is not known how far a stream is in one of its origins.
 
@@ -128,19 +128,19 @@ def unmeasured_lag(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     Ask again with a longer `--timeout`, or when something was published in that region. `vstream audit` compares all messages.
     """
-    unmeasured = list(_list_pairs(patient, PairState.UNKNOWN))
+    unmeasured = list(_list_pairs(system, PairState.UNKNOWN))
     for pair, source in unmeasured[:_MAX_NAMED]:
-        yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do="ask again, or `vstream audit`")
+        yield Issue(about=pair.reader, evidence=_evidence(pair, source), hint="ask again, or `vstream audit`")
     if len(unmeasured) > _MAX_NAMED:
-        yield Symptom(
-            about=patient.topology.name,
+        yield Issue(
+            about=system.topology.name,
             evidence=f"{len(unmeasured) - _MAX_NAMED:,} more streams are not measured",
-            do="ask again with a longer `--timeout`",
+            hint="ask again with a longer `--timeout`",
         )
 
 
 @check("VD301", "rolled-back", drift=Drift.UNRELATED)
-def rolled_back(patient: Patient) -> Iterator[Symptom]:
+def rolled_back(system: LiveSystem) -> Iterator[Issue]:
     """
     A write stream ends before messages that its readers have already sourced.
 
@@ -157,16 +157,16 @@ def rolled_back(patient: Patient) -> Iterator[Symptom]:
     filled on the stream's `canary` subject. Without a canary, `nats stream purge NAME --seq POSITION+1` moves the
     sequence, but drops messages that slower readers have not sourced. `sync_interval: always` prevents the first cause.
     """
-    for pair, source in _list_pairs(patient, PairState.ROLLED_BACK):
-        yield Symptom(
+    for pair, source in _list_pairs(system, PairState.ROLLED_BACK):
+        yield Issue(
             about=pair.origin,
             evidence=_evidence(pair, source),
-            do=f"do not publish there until its sequence is past {pair.cursor:,}; `vstream repair messages`",
+            hint=f"do not publish there until its sequence is past {pair.cursor:,}; `vstream repair messages`",
         )
 
 
 @check("VD302", "lost-to-retention", drift=Drift.UNRELATED)
-def lost_to_retention(patient: Patient) -> Iterator[Symptom]:
+def lost_to_retention(system: LiveSystem) -> Iterator[Issue]:
     """
     An origin has removed messages that a reader had not sourced.
 
@@ -178,12 +178,12 @@ def lost_to_retention(patient: Patient) -> Iterator[Symptom]:
     Other regions may have them in their read streams: `vstream repair messages --kind replay` shows which, and adds them with
     `--yes`. Set `max_age` of write streams above the longest outage that must not lose messages.
     """
-    for pair, source in _list_pairs(patient, PairState.LOSSY):
-        yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do="`vstream repair messages --kind replay`")
+    for pair, source in _list_pairs(system, PairState.LOSSY):
+        yield Issue(about=pair.reader, evidence=_evidence(pair, source), hint="`vstream repair messages --kind replay`")
 
 
 @check("VD303", "retention-margin", Severity.WARNING, drift=Drift.UNRELATED)
-def retention_margin(patient: Patient) -> Iterator[Symptom]:
+def retention_margin(system: LiveSystem) -> Iterator[Issue]:
     """
     More than half of an outage margin is used up.
 
@@ -195,7 +195,7 @@ def retention_margin(patient: Patient) -> Iterator[Symptom]:
     to gain time.
     """
     worst: dict[tuple[str, str], AssessedPair] = {}
-    for pair in patient.status.pairs:
+    for pair in system.pairs:
         if pair.margin is None or pair.retention is None or pair.age is None or pair.state is PairState.LOSSY:
             continue
         if pair.margin < _HALF_SHARE * pair.retention:
@@ -203,25 +203,25 @@ def retention_margin(patient: Patient) -> Iterator[Symptom]:
             key = pair.origin_place, pair.reader_place
             worst[key] = min(worst.get(key, pair), pair, key=lambda candidate: candidate.margin or 0.0)
     for pair in worst.values():
-        yield Symptom(
+        yield Issue(
             about=pair.origin,
             evidence=(
                 f"`{pair.reader}` lacks messages that are up to {format_duration(pair.age or 0.0)} old; they will be removed in {format_duration(pair.margin or 0.0)}"
             ),
-            do="raise `max_age` of the write streams now",
+            hint="raise `max_age` of the write streams now",
         )
 
 
-def _list_pairs(patient: Patient, state: PairState) -> Iterator[tuple[AssessedPair, SourceSnapshot]]:
+def _list_pairs(system: LiveSystem, state: PairState) -> Iterator[tuple[AssessedPair, SourceSnapshot]]:
     """The pairs in *state* whose streams both answer, each with the reader's view of the origin."""
-    for pair in patient.status.pairs:
-        source = _find_source(patient, pair)
-        if pair.state is state and source is not None and pair.origin in patient.snapshot.streams:
+    for pair in system.pairs:
+        source = _find_source(system, pair)
+        if pair.state is state and source is not None and pair.origin in system.snapshot.streams:
             yield pair, source
 
 
-def _find_source(patient: Patient, pair: AssessedPair) -> SourceSnapshot | None:
-    reader = patient.snapshot.streams.get(pair.reader)
+def _find_source(system: LiveSystem, pair: AssessedPair) -> SourceSnapshot | None:
+    reader = system.snapshot.streams.get(pair.reader)
     return None if reader is None else reader.find_source(pair.origin)
 
 

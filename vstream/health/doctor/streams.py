@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import summarize_names
-from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
+from vstream.health.doctor.check import APPLY, Drift, Issue, LiveSystem, check
 from vstream.health.snapshot import Snapshot, StreamSnapshot
-from vstream.health.stream_faults import find_consumer_faults, find_stream_faults
+from vstream.health.stream_faults import find_consumer_faults
 from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams
 from vstream.topology.stream_config import StreamConfig
 from vstream.topology.stream_limits import PER_SUBJECT, read_limit
@@ -27,7 +27,7 @@ _BRING_BACK = "bring back the servers that do not answer (VD404)"
 
 
 @check("VD101", "doubles-on-restart", drift=Drift.UNRELATED)
-def doubles_on_restart(patient: Patient) -> Iterator[Symptom]:
+def doubles_on_restart(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream stores sourced messages twice when its leader restarts or changes.
 
@@ -42,23 +42,23 @@ def doubles_on_restart(patient: Patient) -> Iterator[Symptom]:
     `subject_transform`: what `vstream render` writes. A changed source starts at its first message: set `opt_start_seq`
     to one more than its position, or the update duplicates everything once.
     """
-    for name, config, versions in _list_configs(patient):
+    for name, config, versions in _list_configs(system):
         filtered = [str(source.fields["name"]) for source in config.sources if source.filter is not None]
         transform = config.subject_transform
         if filtered and transform and any(map(_has_doubling_leaders, versions)):
             running = ", ".join(sorted(format_version(version) for version in set(versions)))
-            yield Symptom(
+            yield Issue(
                 about=name,
                 evidence=(
                     f"`subject_transform` {transform[0]} → {transform[1]}, and a `filter_subject` on "
                     f"{summarize_names(filtered)}; its servers run {running}"
                 ),
-                do="per-source `subject_transforms`, as `vstream render` writes them, with `opt_start_seq`",
+                hint="per-source `subject_transforms`, as `vstream render` writes them, with `opt_start_seq`",
             )
 
 
 @check("VD102", "goes-back", Severity.WARNING, drift=Drift.UNRELATED)
-def goes_back(patient: Patient) -> Iterator[Symptom]:
+def goes_back(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream with a limit per subject can return to old values when its server restarts.
 
@@ -70,30 +70,30 @@ def goes_back(patient: Patient) -> Iterator[Symptom]:
     Upgrade to 2.15, which stores positions. Until then, run `vstream probe --beacons`: a small message of each origin on its own
     subject keeps the position.
     """
-    for name, config, versions in _list_configs(patient):
+    for name, config, versions in _list_configs(system):
         keeps, sources = read_limit(config.fields, PER_SUBJECT), len(config.sources)
         if sources > 1 and keeps > 0 and min(versions) < _STORES_POSITIONS_SINCE:
             oldest = format_version(min(versions))
-            yield Symptom(
+            yield Issue(
                 about=name,
                 evidence=f"it keeps {keeps} of each subject, has {sources} sources, and a server of its cluster runs {oldest}",
-                do="upgrade to 2.15; until then `vstream probe --beacons`",
+                hint="upgrade to 2.15; until then `vstream probe --beacons`",
             )
 
 
-def _list_configs(patient: Patient) -> Iterator[tuple[str, StreamConfig, tuple[Version, ...]]]:
+def _list_configs(system: LiveSystem) -> Iterator[tuple[str, StreamConfig, tuple[Version, ...]]]:
     """Each stream with a known configuration, and the versions of the servers of its cluster."""
-    for stream, observed in _list_streams_seen(patient):
-        cluster = observed.cluster or patient.topology.cluster_at(stream.place)
-        versions = versions_in(patient.snapshot, cluster)
+    for stream, observed in _list_streams_seen(system):
+        cluster = observed.cluster or system.topology.cluster_at(stream.place)
+        versions = versions_in(system.snapshot, cluster)
         if observed.config is not None and versions:
             yield stream.name, StreamConfig(name=stream.name, fields=observed.config), versions
 
 
-def _list_streams_seen(patient: Patient) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
+def _list_streams_seen(system: LiveSystem) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
     """Each physical stream with known state."""
-    for stream in list_physical_streams(patient.topology):
-        observed = patient.snapshot.streams.get(stream.name)
+    for stream in list_physical_streams(system.topology):
+        observed = system.snapshot.streams.get(stream.name)
         if observed is not None:
             yield stream, observed
 
@@ -109,8 +109,8 @@ def versions_in(snapshot: Snapshot, cluster: str) -> tuple[Version, ...]:
     return tuple(version for version in map(parse_version, texts) if version is not None)
 
 
-@check("VD501", "overflowed", drift=Drift.DIFFERENCE)
-def overflowed_stream(patient: Patient) -> Iterator[Symptom]:
+@check("VD501", "wrong-cluster", drift=Drift.DIFFERENCE)
+def wrong_cluster(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream is placed in a different cluster from the topology.
 
@@ -121,18 +121,18 @@ def overflowed_stream(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `vstream plan` shows the difference in `placement`; `vstream apply` moves the stream while it stays in use.
     """
-    for stream, observed in _list_streams_seen(patient):
-        expected = patient.topology.cluster_at(stream.place)
+    for stream, observed in _list_streams_seen(system):
+        expected = system.topology.cluster_at(stream.place)
         if observed.cluster is not None and observed.cluster != expected:
-            yield Symptom(
+            yield Issue(
                 about=stream.name,
                 evidence=f"it is placed in cluster `{observed.cluster}` (leader `{observed.leader}`), not in `{expected}`",
-                do=APPLY,
+                hint=APPLY,
             )
 
 
 @check("VD502", "no-stream", drift=Drift.UNRELATED)
-def no_stream(patient: Patient) -> Iterator[Symptom]:
+def no_stream(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream of the topology does not exist.
 
@@ -142,14 +142,14 @@ def no_stream(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `vstream plan` shows it, `vstream apply` creates it.
     """
-    known_absent = patient.snapshot.absent - patient.snapshot.streams.keys()
-    absent = [stream.name for stream in list_physical_streams(patient.topology) if stream.name in known_absent]
+    known_absent = system.snapshot.absent - system.snapshot.streams.keys()
+    absent = [stream.name for stream in list_physical_streams(system.topology) if stream.name in known_absent]
     if absent:
-        yield Symptom(about=summarize_names(absent), evidence=f"{len(absent):,} do not exist", do=APPLY)
+        yield Issue(about=summarize_names(absent), evidence=f"{len(absent):,} do not exist", hint=APPLY)
 
 
 @check("VD503", "no-leader", drift=Drift.UNRELATED)
-def no_leader(patient: Patient) -> Iterator[Symptom]:
+def no_leader(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream has no leader or does not answer.
 
@@ -160,22 +160,22 @@ def no_leader(patient: Patient) -> Iterator[Symptom]:
     A majority of its replicas must run: see VD404.
     """
     silent = []
-    for stream in list_physical_streams(patient.topology):
-        observed = patient.snapshot.streams.get(stream.name)
+    for stream in list_physical_streams(system.topology):
+        observed = system.snapshot.streams.get(stream.name)
         is_leaderless = observed is not None and observed.leader is None
-        was_asked = stream.name not in patient.snapshot.absent and patient.snapshot.was_connected
+        was_asked = stream.name not in system.snapshot.absent and system.snapshot.was_connected
         if is_leaderless or (observed is None and was_asked):
             silent.append(stream.name)
     if silent:
-        yield Symptom(
+        yield Issue(
             about=summarize_names(silent),
             evidence=f"{len(silent):,} without a leader, or without an answer",
-            do=_BRING_BACK,
+            hint=_BRING_BACK,
         )
 
 
 @check("VD504", "few-replicas", Severity.WARNING, drift=Drift.UNRELATED)
-def few_replicas(patient: Patient) -> Iterator[Symptom]:
+def few_replicas(system: LiveSystem) -> Iterator[Issue]:
     """
     Replicas of a stream are down or have not caught up, or it has fewer than in the topology.
 
@@ -185,21 +185,21 @@ def few_replicas(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `vstream apply` restores the number. Look for VD404 and VD405; `nats stream cluster peer-remove` replaces a replica that never catches up.
     """
-    for stream, observed in _list_streams_seen(patient):
+    for stream, observed in _list_streams_seen(system):
         planned = stream.fields.get("num_replicas")
         if isinstance(planned, int) and observed.replicas < planned:
             evidence = f"it has {observed.replicas} of the {planned} replicas that the topology gives it"
-            yield Symptom(about=stream.name, evidence=evidence, do=APPLY)
+            yield Issue(about=stream.name, evidence=evidence, hint=APPLY)
         # Between two messages of a busy stream, a replica is often behind: the leader waits for the majority alone.
-        is_busy = observed.last_at is not None and patient.snapshot.at - observed.last_at < _BUSY_SECONDS
+        is_busy = observed.last_at is not None and system.snapshot.at - observed.last_at < _BUSY_SECONDS
         if observed.current + is_busy * observed.following < observed.replicas:
             evidence = f"{observed.current} of {observed.replicas} replicas are up to date"
-            do = "bring back the servers that do not answer, or wait until they have caught up"
-            yield Symptom(about=stream.name, evidence=evidence, do=do)
+            hint = "bring back the servers that do not answer, or wait until they have caught up"
+            yield Issue(about=stream.name, evidence=evidence, hint=hint)
 
 
 @check("VD505", "no-consumer", drift=Drift.UNRELATED)
-def no_consumer(patient: Patient) -> Iterator[Symptom]:
+def no_consumer(system: LiveSystem) -> Iterator[Issue]:
     """
     A consumer of the topology does not exist.
 
@@ -209,14 +209,14 @@ def no_consumer(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `vstream plan` shows it, `vstream apply` creates it. It starts according to its `deliver_policy`.
     """
-    for durable in _consumers_of_led_streams(patient):
+    for durable in _consumers_of_led_streams(system):
         key = durable.stream, durable.name
-        if patient.snapshot.consumers.get(key, "not asked") is None:
-            yield Symptom(about=" > ".join(key), evidence="it does not exist", do=APPLY)
+        if system.snapshot.consumers.get(key, "not asked") is None:
+            yield Issue(about=" > ".join(key), evidence="it does not exist", hint=APPLY)
 
 
 @check("VD506", "silent-consumer", drift=Drift.UNRELATED)
-def silent_consumer(patient: Patient) -> Iterator[Symptom]:
+def silent_consumer(system: LiveSystem) -> Iterator[Issue]:
     """
     A consumer of the topology does not answer, although its stream does.
 
@@ -226,22 +226,22 @@ def silent_consumer(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     Bring back the servers that do not answer (VD404). If all run, make it elect a leader: `nats consumer cluster step-down`.
     """
-    for durable in _consumers_of_led_streams(patient):
+    for durable in _consumers_of_led_streams(system):
         key = durable.stream, durable.name
-        if key not in patient.snapshot.consumers and patient.snapshot.was_connected:
-            yield Symptom(about=" > ".join(key), evidence="it does not answer", do=_BRING_BACK)
+        if key not in system.snapshot.consumers and system.snapshot.was_connected:
+            yield Issue(about=" > ".join(key), evidence="it does not answer", hint=_BRING_BACK)
 
 
-def _consumers_of_led_streams(patient: Patient) -> Iterator[Durable]:
+def _consumers_of_led_streams(system: LiveSystem) -> Iterator[Durable]:
     """The topology's consumers on streams that have a leader; otherwise, the stream is the finding."""
-    for durable in list_durables(patient.topology):
-        stream = patient.snapshot.streams.get(durable.stream)
+    for durable in list_durables(system.topology):
+        stream = system.snapshot.streams.get(durable.stream)
         if stream is not None and stream.leader is not None:
             yield durable
 
 
 @check("VD508", "cannot-write", drift=Drift.UNRELATED)
-def cannot_write(patient: Patient) -> Iterator[Symptom]:
+def cannot_write(system: LiveSystem) -> Iterator[Issue]:
     """
     Servers cannot write to a stream, a consumer or a Raft group, and have stopped trying.
 
@@ -266,19 +266,19 @@ def cannot_write(patient: Patient) -> Iterator[Symptom]:
     create it again (`vstream apply`, which starts it after the last sourced message of the old one).
     """
     servers_of: dict[tuple[str, str], list[str]] = {}
-    for refusal in patient.snapshot.write_errors:
+    for refusal in system.snapshot.write_errors:
         error = refusal.error.rpartition("is not current: ")[2]
         servers_of.setdefault((refusal.about, error), []).append(refusal.server)
     for (about, error), names in servers_of.items():
-        yield Symptom(
+        yield Issue(
             about=about,
             evidence=f"{summarize_names(names)} cannot write to it: {error}",
-            do=_RECREATE if _STOPPED in error else "free disk space, then restart the servers one after another",
+            hint=_RECREATE if _STOPPED in error else "free disk space, then restart the servers one after another",
         )
 
 
-@check("VD509", "refuses-messages", drift=Drift.UNRELATED)
-def refuses_messages(patient: Patient) -> Iterator[Symptom]:
+@check("VD509", "refuses-messages", drift=Drift.UNRELATED, is_in_status=True)
+def refuses_messages(system: LiveSystem) -> Iterator[Issue]:
     """
     The configuration of a stream makes it refuse messages or reads, or change subjects.
 
@@ -293,13 +293,13 @@ def refuses_messages(patient: Patient) -> Iterator[Symptom]:
     `vstream plan` shows what was changed, and `vstream apply` restores it. A sealed stream cannot be unsealed: delete
     it once every region has everything (`vstream status`), and apply. For a full stream, raise the limit or purge it.
     """
-    for fault in find_stream_faults(patient.topology, patient.snapshot):
+    for fault in system.stream_faults:
         if fault.code == "VD509":
-            yield Symptom(about=fault.stream, evidence=fault.evidence, do=APPLY)
+            yield Issue(about=fault.stream, evidence=fault.evidence, hint=APPLY)
 
 
 @check("VD510", "paused-consumer", Severity.WARNING, drift=Drift.UNRELATED)
-def paused_consumer(patient: Patient) -> Iterator[Symptom]:
+def paused_consumer(system: LiveSystem) -> Iterator[Issue]:
     """
     A consumer of the topology is paused.
 
@@ -309,15 +309,15 @@ def paused_consumer(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `nats consumer resume STREAM CONSUMER`, unless the pause is intended.
     """
-    for (stream, name), observed in sorted(patient.snapshot.consumers.items()):
+    for (stream, name), observed in sorted(system.snapshot.consumers.items()):
         if observed is not None and observed.is_paused:
-            yield Symptom(
-                about=f"{stream} > {name}", evidence="it is paused", do=f"`nats consumer resume {stream} {name}`"
+            yield Issue(
+                about=f"{stream} > {name}", evidence="it is paused", hint=f"`nats consumer resume {stream} {name}`"
             )
 
 
-@check("VD511", "other-deliveries", drift=Drift.UNRELATED)
-def other_deliveries(patient: Patient) -> Iterator[Symptom]:
+@check("VD511", "other-deliveries", drift=Drift.UNRELATED, is_in_status=True)
+def other_deliveries(system: LiveSystem) -> Iterator[Issue]:
     """
     A consumer of the topology delivers something else than the topology says.
 
@@ -328,12 +328,12 @@ def other_deliveries(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `vstream plan` shows the difference, and `vstream apply` restores it. One that pushes or has another `ack_policy` must be deleted first.
     """
-    for fault in find_consumer_faults(patient.topology, patient.snapshot):
-        yield Symptom(about=fault.consumer, evidence=fault.evidence, do=APPLY)
+    for fault in find_consumer_faults(system.topology, system.snapshot):
+        yield Issue(about=fault.consumer, evidence=fault.evidence, hint=APPLY)
 
 
-@check("VD512", "not-subscribed", drift=Drift.UNRELATED)
-def not_subscribed(patient: Patient) -> Iterator[Symptom]:
+@check("VD512", "not-subscribed", drift=Drift.UNRELATED, is_in_status=True)
+def not_subscribed(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream exists, and the server that leads it does not listen for it.
 
@@ -344,13 +344,13 @@ def not_subscribed(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     If `vstream backup restore` was interrupted, run it again. Otherwise restart the server that leads the stream.
     """
-    for fault in find_stream_faults(patient.topology, patient.snapshot):
+    for fault in system.stream_faults:
         if fault.code == "VD512":
-            yield Symptom(about=fault.stream, evidence=fault.evidence, do=_LISTEN)
+            yield Issue(about=fault.stream, evidence=fault.evidence, hint=_LISTEN)
 
 
-@check("VD513", "wrong-end", drift=Drift.UNRELATED)
-def wrong_end(patient: Patient) -> Iterator[Symptom]:
+@check("VD513", "wrong-end", drift=Drift.UNRELATED, is_in_status=True)
+def wrong_end(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream says that it ends before messages that it holds.
 
@@ -362,6 +362,6 @@ def wrong_end(patient: Patient) -> Iterator[Symptom]:
     Stop publishing, and do not delete the copy. Another copy that still ends where it ended shows what is missing (VD301):
     `vstream repair messages` publishes that again. Otherwise read the messages with a new consumer of the copy.
     """
-    for fault in find_stream_faults(patient.topology, patient.snapshot):
+    for fault in system.stream_faults:
         if fault.code == "VD513":
-            yield Symptom(about=fault.stream, evidence=fault.evidence, do="stop publishing, and keep it")
+            yield Issue(about=fault.stream, evidence=fault.evidence, hint="stop publishing, and keep it")
