@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -73,6 +73,8 @@ _REFUSAL_TIMEOUTS = {
 GATE_TIMEOUT: float = 300
 """Maximum seconds for a gate: servers retry a lost source after at most two minutes."""
 GATE_POLL_SECONDS = 0.25
+INTERRUPTED_SECONDS = 3.0
+"""Seconds that an interrupted run takes to resume what it has paused."""
 
 
 @value_class
@@ -136,6 +138,8 @@ class ApplyWatch:
     on_done: Callable[[Change], None] = lambda _change: None
     on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None
     """Told what a gate lacks, at each look."""
+    on_interrupted: Callable[[ApplyResult], None] = lambda _result: None
+    """Told what has become of the plan if it is cancelled."""
 
 
 WITHOUT_WATCH = ApplyWatch()
@@ -151,10 +155,17 @@ async def execute_plan(
     servers load mappings, everything that must wait for them is skipped, which is all of it where accounts come first.
     Removals are skipped where a server's loaded rules are unknown, since it may still send publishes there. Never raises
     for what servers answer.
+
+    A paused stream whose new servers do not hold everything in time stays paused; only removals are skipped then. If this is
+    cancelled, it resumes what it can at once, and tells *watch* how it ended.
     """
     run = _PlanRun(plan, administration, await _note_before_moves(plan, administration.checker), gate_timeout, watch)
-    for stage in list_stages(plan):
-        await run.carry_out(stage)
+    try:
+        for stage in list_stages(plan):
+            await run.carry_out(stage)
+    except asyncio.CancelledError:
+        await run.end_early()
+        raise
     return run.outcome.as_result(plan)
 
 
@@ -200,10 +211,24 @@ class _Outcome:
     """The first one."""
 
     @property
-    def has_stopped(self) -> bool:
-        """Whether something has failed, was skipped, or waits for mappings: no later stage begins."""
-        is_waiting = self.mappings_pending or bool(self.gate_timeouts)
-        return self.failure is not None or is_waiting or bool(self.skipped_stages)
+    def left_paused(self) -> frozenset[str]:
+        """The streams whose new servers did not hold everything in time."""
+        return frozenset(
+            timeout.gate.stream for timeout in self.gate_timeouts if timeout.gate.kind is GateKind.QUORUM_IS_CURRENT
+        )
+
+    def has_stopped_before(self, stage: Stage) -> bool:
+        """Whether something has failed, was skipped, or waits for mappings: *stage* and later ones do not begin."""
+        if self.failure is not None or self.mappings_pending or self.skipped_stages:
+            return True
+        # Nothing needs what is paused to take publishes; but what goes may hold what that lacks.
+        is_removal = stage >= Stage.DELETE_CONSUMERS
+        return any(is_removal or timeout.gate.stream not in self.left_paused for timeout in self.gate_timeouts)
+
+    def list_open(self, plan: Plan) -> list[Change]:
+        """The changes of *plan* of which nothing has become yet."""
+        ended = {id(change) for change in (*self.done, *self.uncertain, *self.refused, *self.skipped)}
+        return [change for change in plan.changes if id(change) not in ended]
 
     def as_result(self, plan: Plan) -> ApplyResult:
         """What has become of *plan*."""
@@ -238,8 +263,9 @@ class _PlanRun:
     async def carry_out(self, stage: PlanStage) -> None:
         """Do what *stage* consists of once it may begin; skip it otherwise."""
         if stage.stage is Stage.RESUME_STREAMS:
-            await self._resume_streams(stage)
+            await self._resume_streams(stage, self.gate_timeout)
             return
+        stage = _without_gates_of(self.outcome.left_paused, stage)
         if not await self._wait_for_start(stage):
             self.outcome.skipped_stages.append(stage)
             self.outcome.skipped.extend(stage.changes)
@@ -274,15 +300,31 @@ class _PlanRun:
         has_moved = before is not None and await self.administration.checker.leader(config.name) not in {before, None}
         return has_moved or time.time() > int(moved_at) + MOVE_START_SECONDS
 
-    async def _resume_streams(self, stage: PlanStage) -> None:
+    async def end_early(self) -> None:
+        """Resume what is paused where that can be done at once, and tell who watches how it ended."""
+        outcome = self.outcome
+        outcome.skipped.extend(change for change in outcome.list_open(self.plan) if not is_resumption(change))
+        try:
+            async with asyncio.timeout(INTERRUPTED_SECONDS):
+                for stage in list_stages(self.plan):
+                    if stage.stage is Stage.RESUME_STREAMS:
+                        await self._resume_streams(stage, INTERRUPTED_SECONDS / 2)
+        except TimeoutError:
+            pass
+        finally:
+            outcome.skipped.extend(outcome.list_open(self.plan))
+            self.watch.on_interrupted(outcome.as_result(self.plan))
+
+    async def _resume_streams(self, stage: PlanStage, gate_timeout: float) -> None:
         """Let streams take publishes again, whatever has failed since they were paused: nobody else does it."""
         open_streams = {
             change.config.name for change in (*self.outcome.refused, *self.outcome.skipped) if is_pause(change)
         }
         # What may move later, nobody may touch. The next run sees whether it does.
         unknown = {change.config.name for change in self.outcome.uncertain if not is_pause(change)}
-        left = [change for change in stage.changes if change.config.name in open_streams | unknown]
-        deadline = time.monotonic() + self.gate_timeout
+        changes = [change for change in self.outcome.list_open(self.plan) if is_resumption(change)]
+        left = [change for change in changes if change.config.name in open_streams | unknown]
+        deadline = time.monotonic() + gate_timeout
         gates = {gate.stream: gate for gate in stage.gates}
 
         async def resume(change: Change) -> None:
@@ -300,18 +342,20 @@ class _PlanRun:
                 self.outcome.skipped.append(change)
 
         self.outcome.skipped.extend(left)
-        await asyncio.gather(*(resume(change) for change in stage.changes if change not in left))
+        await asyncio.gather(*(resume(change) for change in changes if change not in left))
 
     async def _wait_for_start(self, stage: PlanStage) -> bool:
         """Whether *stage* may begin, once its gates hold or, where it is for readers, those are resynced."""
         outcome, unread = self.outcome, self.plan.unread_servers
-        if outcome.has_stopped or (unread and stage.waits_for_mappings and not outcome.mappings_loaded):
+        if outcome.has_stopped_before(stage.stage) or (
+            unread and stage.waits_for_mappings and not outcome.mappings_loaded
+        ):
             return False
         if stage.readers:
             await self._end_moves(stage)
         else:
             await self._wait_for_gates(stage.gates)
-        return not outcome.has_stopped
+        return not outcome.has_stopped_before(stage.stage)
 
     async def _wait_for_gates(self, gates: Sequence[Gate]) -> None:
         """Wait until all of *gates* hold or time is up."""
@@ -459,6 +503,10 @@ class _PlanRun:
             is_unknown = isinstance(failure, NotReachableError) and not isinstance(failure, NotPermittedError)
             (self.outcome.uncertain if may_have_changed or is_unknown else self.outcome.refused).append(change)
             self.outcome.failure = self.outcome.failure or failure
+        except asyncio.CancelledError:
+            if not is_resumption(change):  # that is sent again
+                self.outcome.uncertain.append(change)
+            raise
         else:
             self.outcome.done.append(change)
             if isinstance(change, Create) and isinstance(config, StreamConfig):
@@ -498,6 +546,14 @@ class _PlanRun:
                 )
             case _:
                 return change.config
+
+
+def _without_gates_of(streams: Collection[str], stage: PlanStage) -> PlanStage:
+    """*stage* without what it waits for of *streams*: that was waited for."""
+    gates, meanwhile = (
+        tuple(gate for gate in gates if gate.stream not in streams) for gates in (stage.gates, stage.gates_meanwhile)
+    )
+    return replace(stage, gates=gates, gates_meanwhile=meanwhile)
 
 
 def _with_changed_fields(change: Update, current: StreamConfig) -> StreamConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -26,11 +27,14 @@ from vstream.cli.shared_steps import (
 from vstream.cli.views import apply as view
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
+from vstream.formatting import summarize_names
 from vstream.lint.check_topology import check_topology
 from vstream.plan import saved
 from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import AllowOption, Plan
+from vstream.plan.transitions.pause_publishers import select_resumptions
 from vstream.servers.server_plan import ServerPlan
+from vstream.topology.bundle import loaded_path
 
 
 def command(
@@ -91,13 +95,14 @@ def command(
     plan = planned.plan
     console.print_note(planned.servers.describe_with(planned.request.topology))
     console.print_lines(plan_view.render_plan(plan, is_verbose=verbose))
-    exit_if_blocked(plan)
+    if plan.blocked:
+        exit_if_blocked(plan, resumed=_resume_paused(planned, gate_timeout, yes=yes))
     if plan.has_work:
         is_allowed = {AllowOption.DESTRUCTIVE: allow_destructive, AllowOption.MANY: allow_many}
         allowed = [option for option, is_given in is_allowed.items() if is_given]
         _exit_unless_allowed(plan, allowed)
         if not yes:
-            _confirm_or_exit()
+            _confirm_or_exit("Apply this plan?")
             # Nobody knows how long the question was on the screen.
             saved.require_same(run(make_plan(planned.request)), saved.to_dict(plan))
         shipping = ShippingOptions(command=ship_with, loaded_timeout=loaded_timeout)
@@ -127,20 +132,36 @@ async def _plan(
     return fresh
 
 
+def _resume_paused(planned: ServerPlan, gate_timeout: float, *, yes: bool) -> Collection[str]:
+    """Let streams that an earlier run has paused take publishes again, whatever is blocked. Those that do now."""
+    resumptions = select_resumptions(planned.plan)
+    if not resumptions.changes or not (yes or sys.stdin.isatty()):
+        return ()
+    if not yes:
+        names = summarize_names(planned.plan.list_paused())
+        _confirm_or_exit(f"Let {names} take publishes again, and change nothing else?")
+    resuming = replace(planned, plan=resumptions)
+    result = run(_apply(resuming, gate_timeout, ShippingOptions(), tuple(AllowOption))).result
+    console.print_lines(view.render_applied(result, loaded_path(planned.request.topology)))
+    if result.failure is not None:
+        console.print_error(result.failure)
+    return [change.config.name for change in result.done]
+
+
 def _exit_unless_allowed(plan: Plan, allowed: Collection[AllowOption]) -> None:
     if unmet := plan.unmet_demands(allowed):
         console.print_problem(f"Nothing was changed: this plan needs {' and '.join(map(str, unmet))}.")
         raise typer.Exit(NO)
 
 
-def _confirm_or_exit() -> None:
+def _confirm_or_exit(question: str) -> None:
     if not sys.stdin.isatty():
         console.print_problem("Nothing was changed: not a terminal; pass `--yes` to apply without confirmation.")
         raise typer.Exit(NO)
     # Python loses an interrupt that comes while it cleans up an object, as it does after the plan.
     asked = time.monotonic()
     with exit_on_signals():
-        is_wanted = typer.confirm("Apply this plan?", err=True)
+        is_wanted = typer.confirm(question, err=True)
     console.QUESTIONS.append(time.monotonic() - asked)
     if not is_wanted:
         console.print_note("Nothing was changed.")

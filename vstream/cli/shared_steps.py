@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vstream.apply.execute import ApplyWatch
+from vstream.apply.execute import ApplyResult, ApplyWatch
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd
 from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import apply as view
@@ -38,12 +38,15 @@ async def plan_with_progress(
         )
 
 
-def exit_if_blocked(plan: Plan) -> None:
-    """Ends with 1 if something is refused, and with 3 if only nobody answered for it."""
+def exit_if_blocked(plan: Plan, *, resumed: Collection[str] = ()) -> None:
+    """Ends with 1 if something is refused, and with 3 if only nobody answered for it. Nothing was changed but *resumed*."""
     if plan.blocked:
-        console.print_problem("Nothing was changed: resolve what is blocked first.")
-        if paused := plan.list_paused():
-            console.print_problem(f'Until then publishers get "no responders" from {summarize_names(paused)}.')
+        changed = "Nothing else" if resumed else "Nothing"
+        console.print_problem(f"{changed} was changed: resolve what is blocked first.")
+        if paused := [name for name in plan.list_paused() if name not in resumed]:
+            console.print_problem(
+                f'Until then publishers get "no responders" from {summarize_names(paused)}: `vstream apply --yes` lets them go on.'
+            )
         exit_unless_yes(is_no=bool(plan.refusals), is_unknown=True)
 
 
@@ -61,7 +64,13 @@ def show_changes(plan: Plan) -> Iterator[ApplyWatch]:
         yield ApplyWatch(
             on_done=lambda _change: progress.update(task, description="applying", advance=1),
             on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
+            on_interrupted=_report_paused,
         )
+
+
+def _report_paused(result: ApplyResult) -> None:
+    for line in view.render_paused(result.list_paused()):
+        console.print_problem(line.plain)
 
 
 def report_applied(applied: AppliedPlan, *, is_verbose: bool) -> None:

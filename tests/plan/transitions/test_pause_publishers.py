@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,13 +12,14 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, servers_with
 from vstream.apply import execute as module
-from vstream.apply.execute import ApplyResult, execute_plan
+from vstream.apply.execute import ApplyResult, ApplyWatch, execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.plan import saved
 from vstream.plan.live.gate_checks import find_missing_quorum
-from vstream.plan.plan import GateKind, Plan
+from vstream.plan.plan import Gate, GateKind, Plan
 from vstream.plan.stages import list_stages
+from vstream.plan.transitions.pause_publishers import select_resumptions
 from vstream.topology.bundle import Bundle
 
 WRITE, READ = "foo-write-west", "foo-read-west"
@@ -70,7 +72,9 @@ async def test_it_is_paused_at_rest_changed_held_and_resumed(write: Mapping[str,
         "change write streams",
         "resume streams",
     ]
-    assert (await run(servers, desired)).is_complete
+    result = await run(servers, desired)
+    assert result.is_complete
+    assert "Applied: 2 streams, 1 reader resynced." in [line.plain for line in outcome.render_applied(result, "")]
     calls = [call for call in servers.calls if call.endswith(WRITE)]
     assert [
         call for call in calls if call.startswith(("update", "gate publishes_are_stored", "gate quorum_is_current"))
@@ -95,7 +99,7 @@ async def test_it_is_paused_at_rest_changed_held_and_resumed(write: Mapping[str,
         (("2.11.0",), 7, True),
         (("2.15.1",), 7, False),
         (("",), 7, True),
-        (("2.12.8",), 0, False),
+        (("2.12.8",), 0, True),  # clients may publish between the plan and the change
         (("2.15.1", "2.14.6", "2.15.1"), 7, True),  # servers are upgraded one by one
         (("2.10.26", "2.12.8"), 7, True),
         (("2.15.1", ""), 7, True),
@@ -241,6 +245,128 @@ async def test_it_stays_paused_where_the_change_may_have_been_made(write: Mappin
     assert (await run(servers, render(write))).is_complete
 
 
+async def test_what_does_not_need_it_is_done_while_it_stays_paused() -> None:
+    """But nothing is removed: what goes may hold what its new servers lack."""
+    bar = {"subjects": ["bar.>"], "write": ONE, "read": {"replicas": 1}}
+    regions = {"west": {"servers": 3}}
+    foo = {"subjects": ["foo.>"], "write": CHANGES[0], "read": {"replicas": 1}}
+    before = render_streams({"foo": {**foo, "write": ONE}, "bar": bar}, regions=regions)
+    after = render_streams({"foo": foo, "new": {**bar, "subjects": ["new.>"]}}, regions=regions)
+    servers = await servers_with(before)
+    servers.versions["west"] = index_versions("2.12.8")
+    for name, stream in servers.streams_by_name.items():
+        servers.streams_by_name[name] = replace(stream, cluster="west")
+    servers.gate_timeouts[f"quorum_is_current {WRITE}"] = ["west-2 holds nothing yet"] * 99
+    result = await run(servers, after, patience=0.0)
+    assert [timeout.gate.kind for timeout in result.gate_timeouts] == [GateKind.QUORUM_IS_CURRENT]
+    assert {"new-write-west", "new-read-west"} < {change.config.name for change in result.done}
+    assert result.mappings_loaded
+    assert {change.config.name for change in result.skipped} == {WRITE, "bar-write-west", "bar-read-west"}
+    assert not any(line.plain.startswith("What comes after it") for line in outcome.render_applied(result, ""))
+    assert "gate replicas_are_complete" not in " ".join(servers.calls)
+    servers.gate_timeouts.clear()
+    assert (await run(servers, after)).is_complete
+    assert plan_change(servers, after).is_empty
+
+
+class Interrupter:
+    """Cancels a run of `apply` at a gate, or in an update of the write stream, and keeps what it was told then."""
+
+    def __init__(self, gate: GateKind | None, update: int = 0) -> None:
+        self.told: list[ApplyResult] = []
+        self._gate, self._update = gate, update
+
+    async def interrupt(self, servers: FakeServers, desired: Bundle) -> ApplyResult:
+        left = self._update
+
+        class HangingServers(FakeServers):
+            async def update(self, config: Any) -> None:
+                nonlocal left
+                await super().update(config)
+                left -= 1
+                if left == 0:
+                    running.cancel()
+                    await asyncio.Event().wait()
+
+        hanging = HangingServers()
+        hanging.__dict__ = servers.__dict__
+
+        def cancel(gate: Gate, _missing: str) -> None:
+            if gate.kind is self._gate:
+                self._gate = None
+                running.cancel()
+
+        watch = ApplyWatch(on_wait=cancel, on_interrupted=self.told.append)
+        plan = plan_change(servers, desired)
+        running = asyncio.ensure_future(execute_plan(plan, hanging.administer(desired), watch=watch))
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        (told,) = self.told
+        return told
+
+
+@pytest.mark.parametrize("write", CHANGES)
+async def test_interrupted_before_it_is_changed_it_takes_publishes_again(write: Mapping[str, Any]) -> None:
+    for interrupter in (
+        Interrupter(GateKind.PUBLISHES_ARE_STORED),
+        Interrupter(None, update=1),
+        Interrupter(None, update=3),
+    ):
+        servers = await servers_of("2.12.8")
+        servers.gate_timeouts[f"publishes_are_stored {WRITE}"] = ["it has not stored what was on its way"]
+        told = await interrupter.interrupt(servers, render(write))
+        assert told.list_paused() == ()
+        assert servers.streams_by_name[WRITE].config.subjects != PAUSED
+        assert (await run(servers, render(write))).is_complete
+
+
+@pytest.mark.parametrize("write", CHANGES)
+async def test_interrupted_later_it_takes_publishes_once_its_new_servers_hold_everything(
+    write: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "INTERRUPTED_SECONDS", 0.1)
+    for lacks, is_paused in ((["nothing yet"], False), (["nothing yet"] * 10**6, True)):
+        servers = await servers_of("2.12.8")
+        servers.gate_timeouts[f"quorum_is_current {WRITE}"] = [*lacks]
+        told = await Interrupter(GateKind.QUORUM_IS_CURRENT).interrupt(servers, render(write))
+        assert told.list_paused() == ((WRITE,) if is_paused else ())
+        assert (servers.streams_by_name[WRITE].config.subjects == PAUSED) is is_paused
+        servers.gate_timeouts.clear()
+        assert (await run(servers, render(write))).is_complete
+
+
+@pytest.mark.parametrize("write", CHANGES)
+async def test_interrupted_while_it_may_be_changed_it_stays_paused(write: Mapping[str, Any]) -> None:
+    servers = await servers_of("2.12.8")
+    told = await Interrupter(None, update=2).interrupt(servers, render(write))
+    assert told.list_paused() == (WRITE,)
+    assert servers.streams_by_name[WRITE].config.subjects == PAUSED
+    assert (await run(servers, render(write))).is_complete
+
+
+async def test_where_anything_is_blocked_it_goes_on_as_it_is() -> None:
+    """Also if it is blocked itself, or was to move: only its subjects are given back."""
+    for replicas, write in ((1, CHANGES[0]), (1, MOVED), (1, {**MOVED, "replicas": 3}), (3, MOVED)):
+        servers = await servers_of("2.12.8")
+        stream = servers.streams_by_name[WRITE]
+        config = stream.config.with_fields(subjects=[*PAUSED], num_replicas=replicas)
+        servers.streams_by_name[WRITE] = replace(stream, config=config)
+        desired = render(write, description="new")
+        plan = plan_change(servers, desired)
+        assert bool(plan.blocked) is ("placement_tags" in write and write["replicas"] != replicas)
+        assert plan.list_paused() == (WRITE,)
+        resumptions = select_resumptions(plan)
+        assert [gate.kind for gate in resumptions.gates] == [GateKind.QUORUM_IS_CURRENT]
+        servers.calls.clear()
+        assert (await execute_plan(resumptions, servers.administer(desired))).is_complete
+        assert servers.calls == [f"gate quorum_is_current {WRITE}", f"update {WRITE}"]
+        assert servers.streams_by_name[WRITE].config.fields == {
+            **config.fields,
+            "subjects": [*stream.config.subjects],
+            "metadata": servers.streams_by_name[WRITE].config.metadata,
+        }
+
+
 async def test_what_still_moves_is_not_changed_before_it_is_there() -> None:
     servers = await servers_of("2.15.1")
     servers.streams_by_name[READ] = replace(servers.streams_by_name[READ], replicas=2)
@@ -252,7 +378,7 @@ async def test_what_still_moves_is_not_changed_before_it_is_there() -> None:
 
 
 async def test_a_reviewed_plan_is_the_same_after_more_publishes() -> None:
-    servers = await servers_of("2.12.8")
+    servers = await servers_of("2.12.8", messages=0)
     desired = render(CHANGES[0])
     reviewed = json.loads(json.dumps(saved.to_dict(plan_change(servers, desired))))
     servers.streams_by_name[WRITE] = replace(servers.streams_by_name[WRITE], messages=8, bytes=10**9)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,9 @@ from typing import Any
 import pytest
 
 from tests.support import killed_apply
+from tests.support.command import Ran, require_success, start_vstream, vstream
+from tests.support.labs import pids
+from tests.support.meta_leader import lead_meta_group_from
 from tests.support.plans import topology
 from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
@@ -21,6 +26,8 @@ from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import GateKind
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
+from vstream.topology.naming import is_paused
+from vstream.topology.stream_config import StreamConfig
 
 pytestmark = pytest.mark.lab
 
@@ -70,6 +77,95 @@ async def test_a_move_that_is_killed_after_each_request_loses_nothing(
             async with asyncio.timeout(30):  # its reader goes on by itself
                 while (await JetStreamAdmin(connection).info("foo-read-west"))["state"]["messages"] < len(acknowledged):
                     await asyncio.sleep(0.1)
+
+
+def write_topology(file: Path, tag: str) -> None:
+    """As `place`, with another region."""
+    file.write_text(
+        f"""version: 1
+name: {LAB}
+server_version: "2.12"
+regions: {{west: {{servers: 3, tags: ["az:a", "az:b", "az:c"]}}, east: {{servers: 1}}}}
+streams:
+  foo:
+    subjects: [foo.>]
+    write: {{max_age: 1h, replicas: 1}}
+    read: {{replicas: 1}}
+    overrides: {{west: {{write: {{placement_tags: ["{tag}"]}}}}}}
+"""
+    )
+
+
+async def is_stream_paused(connection: Connection) -> bool:
+    info = await JetStreamAdmin(connection).info(WRITE)
+    return is_paused(StreamConfig(name=WRITE, fields=info["config"]))
+
+
+async def has_begun_to_move(connection: Connection) -> bool:
+    """Half of its servers may be gone by then, so that it has no leader."""
+    try:
+        return bool((await JetStreamAdmin(connection).info(WRITE))["cluster"].get("replicas"))
+    except VstreamError:
+        return True
+
+
+async def end_while_paused(connection: Connection, file: Path, number: signal.Signals, killed: str = "") -> Ran:
+    """
+    `apply` of *file*, which is sent a signal once it has paused the stream.
+
+    Where that moves to server *killed*, it is sent then; the server is killed before.
+    """
+    running = start_vstream("apply", file, "--yes")
+    async with asyncio.timeout(60):
+        while not await is_stream_paused(connection):
+            await asyncio.sleep(0.05)
+        if killed:
+            pid = pids(LAB)[killed]
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            while not await has_begun_to_move(connection):
+                await asyncio.sleep(0.05)
+    running.send_signal(number)
+    out, err = await asyncio.to_thread(running.communicate, timeout=60)
+    return Ran(running.returncode, out, err)
+
+
+async def test_whoever_ends_a_run_the_stream_goes_on_or_it_is_said(state: Path, tmp_path: Path) -> None:
+    file = tmp_path / "paused.yaml"
+    write_topology(file, "az:a")
+    require_success(await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", "2.12.8"))
+    require_success(await asyncio.to_thread(vstream, "apply", file, "--yes"))
+    await lead_meta_group_from(LAB, "west-2")
+    west = list_endpoints(LAB)["west"]
+    async with connect(replace(west, urls=west.urls[:1]), "west") as connection:
+        acknowledged: list[int] = []
+        stopped = asyncio.Event()
+        publishing = asyncio.create_task(publish(connection, acknowledged, stopped))
+        write_topology(file, "az:c")
+        # Nothing has been moved: it takes publishes at once.
+        ran = await end_while_paused(connection, file, signal.SIGINT)
+        assert (ran.code, "takes no publishes" in ran.err) == (130, False), ran.out + ran.err
+        assert not await is_stream_paused(connection)
+        # Nobody can do that for a run that is killed: the next one does, whatever else is blocked.
+        ran = await end_while_paused(connection, file, signal.SIGKILL)
+        assert await is_stream_paused(connection)
+        require_success(await asyncio.to_thread(vstream, "chaos", "kill-region", "east", "--lab", LAB))
+        ran = await asyncio.to_thread(vstream, "apply", file, "--yes")
+        assert (ran.code, "Nothing else was changed" in ran.err) == (3, True), ran.out + ran.err
+        assert not await is_stream_paused(connection)
+        require_success(await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB))
+        # It moves to a server that is dead.
+        ran = await end_while_paused(connection, file, signal.SIGTERM, killed="west-3")
+        assert (ran.code, f"`{WRITE}` takes no publishes now" in ran.err) == (-signal.SIGTERM, True), ran.out + ran.err
+        require_success(await asyncio.to_thread(vstream, "lab", "up", file))
+        require_success(await asyncio.to_thread(vstream, "apply", file, "--yes"))
+        stopped.set()
+        await publishing
+        info = await JetStreamAdmin(connection).info(WRITE)
+        assert info["cluster"]["leader"] == "west-3"
+        assert info["state"]["messages"] >= len(acknowledged) > 0
+        assert (info["state"]["first_seq"], info["state"]["last_seq"] >= max(acknowledged)) == (1, True)
+    require_success(await asyncio.to_thread(vstream, "lab", "down", LAB, "--purge"))
 
 
 async def test_while_servers_are_upgraded_any_older_one_may_hold_the_stream(state: Path) -> None:

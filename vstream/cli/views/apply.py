@@ -9,7 +9,9 @@ from rich.text import Text
 from vstream.apply.execute import ApplyResult
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd
 from vstream.formatting import format_count, summarize_names
+from vstream.plan.plan import GateKind
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH, loaded_path
+from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import StreamConfig
 
 _MAX_NAMES_IN_LINE = 5
@@ -17,7 +19,7 @@ _MAX_NAMES_IN_LINE = 5
 
 def render_applied(result: ApplyResult, file: str) -> Iterator[Text]:
     """What was done, what was not, and what nobody knows. *file* is what servers load."""
-    yield from _render_paused(result.list_paused())
+    yield from render_paused(result.list_paused())
     yield Text(f"Applied: {', '.join(_list_done(result, file))}.", style="bold green" if result.is_complete else "bold")
     groups = (
         ("uncertain (no answer: it may have happened)", result.uncertain, "bold yellow"),
@@ -35,7 +37,7 @@ def render_applied(result: ApplyResult, file: str) -> Iterator[Text]:
     for shut in result.gate_timeouts:
         yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")
         yield Text(f"  {shut.missing}")
-    if result.gate_timeouts:
+    if any(shut.gate.kind is not GateKind.QUORUM_IS_CURRENT for shut in result.gate_timeouts):
         yield Text(
             "What comes after it was not begun. Run `vstream apply` again once that is fixed: it continues from here."
         )
@@ -45,8 +47,8 @@ def render_applied(result: ApplyResult, file: str) -> Iterator[Text]:
         )
 
 
-def _render_paused(names: Sequence[str]) -> Iterator[Text]:
-    """That clients cannot publish, and what to do."""
+def render_paused(names: Sequence[str]) -> Iterator[Text]:
+    """That clients cannot publish, and what to do; nothing where no stream is paused."""
     if names:
         verb = "takes" if len(names) == 1 else "take"
         yield Text(
@@ -58,10 +60,11 @@ def _render_paused(names: Sequence[str]) -> Iterator[Text]:
 
 
 def _list_done(result: ApplyResult, file: str) -> Iterator[str]:
-    streams = [change for change in result.done if isinstance(change.config, StreamConfig)]
-    yield format_count(len(streams), "stream")
-    if len(streams) < len(result.done):
-        yield format_count(len(result.done) - len(streams), "consumer")
+    configs = [change.config for change in result.done]
+    # Some are changed in several steps.
+    yield format_count(len({config.name for config in configs if isinstance(config, StreamConfig)}), "stream")
+    if consumers := {config.name for config in configs if isinstance(config, ConsumerConfig)}:
+        yield format_count(len(consumers), "consumer")
     if result.resynced:
         yield f"{format_count(len(result.resynced), 'reader')} resynced"
     if result.mappings_loaded:

@@ -8,7 +8,8 @@ group writes the snapshot, and what takes publishes does not wait for that). So 
 that anybody publishes on; publishers are told that nobody listens, and try again. It gets its subjects back once its new
 servers hold what it held. Not before: servers that get another update of a stream that moves end the move, and it has no leader.
 
-Which step is next is seen from the subjects, so a run that was killed in between is carried on by the next one.
+Which step is next is seen from the subjects, so a run that was killed in between is carried on by the next one. Where that
+may not change everything, it lets streams that are paused go on as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import FieldChange, TransitionStep, Update
+from vstream.plan.plan import Blocked, FieldChange, GateKind, Plan, TransitionStep, Update, is_resumption
 from vstream.plan.risk import Risk
 from vstream.topology.naming import is_paused, pause_subject
 from vstream.topology.stream_config import ObservedStream
@@ -39,6 +40,38 @@ def pause_while_moving(outcomes: Sequence[Outcome], context: DiffContext) -> Ite
             yield replace(outcome, fields=tuple(map(_as_resumed, outcome.fields)), step=TransitionStep.RESUME)
         else:
             yield outcome
+    yield from _resume_blocked(outcomes, context)
+
+
+def select_resumptions(plan: Plan) -> Plan:
+    """What of *plan* only lets streams that an earlier run has paused take publishes again."""
+    names = plan.list_paused()
+    resumptions = [change for change in plan.changes if isinstance(change, Update) and is_resumption(change)]
+    return Plan(
+        topology=plan.topology,
+        observed_digest=plan.observed_digest,
+        changes=tuple(_without_other_fields(change) for change in resumptions if change.config.name in names),
+        gates=tuple(gate for gate in plan.gates if gate.kind is GateKind.QUORUM_IS_CURRENT and gate.stream in names),
+        owned_stream_count=plan.owned_stream_count,
+    )
+
+
+def _without_other_fields(resumption: Update) -> Update:
+    return replace(resumption, fields=tuple(field for field in resumption.fields if field.field == "subjects"))
+
+
+def _resume_blocked(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator[Update]:
+    """Let streams go on that are paused, and cannot be made as the topology says."""
+    blocked = {outcome.name for outcome in outcomes if isinstance(outcome, Blocked)}
+    for stream in context.desired_streams:
+        observed = context.owned.get(stream.config.name)
+        if stream.config.name not in blocked or observed is None or not is_paused(observed.config):
+            continue
+        resume = _plan_resumption(observed, stream.config.subjects)
+        config = observed.config.with_fields(subjects=[*stream.config.subjects])
+        yield Update(
+            config=config, region=stream.region, role=stream.role, fields=(resume,), step=TransitionStep.RESUME
+        )
 
 
 def _may_lose_messages(update: Update, observed: ObservedStream, context: DiffContext) -> bool:
@@ -47,7 +80,8 @@ def _may_lose_messages(update: Update, observed: ObservedStream, context: DiffCo
     if changed.isdisjoint({"placement", "num_replicas"}) or observed.config.fields.get("num_replicas") not in {1, None}:
         return False
     is_published_to = bool(observed.config.subjects and update.config.subjects) and not observed.config.source_names
-    if not is_published_to or not observed.messages or observed.cluster is None:
+    # Also if it is empty: a message may come before the change is made.
+    if not is_published_to or observed.cluster is None:
         return False
     # While servers are upgraded one by one, any of them may hold it.
     versions = context.list_versions(observed.cluster)
@@ -57,7 +91,7 @@ def _may_lose_messages(update: Update, observed: ObservedStream, context: DiffCo
 
 
 def _plan_steps(update: Update, observed: ObservedStream) -> Iterator[Update]:
-    subjects, paused = list(update.config.subjects), [pause_subject(observed.config.name)]
+    paused = [pause_subject(observed.config.name)]
     why = (
         "publishers are refused until its new servers hold it all: "
         "servers of 2.11 to 2.14 may lose it if a message comes meanwhile"
@@ -69,8 +103,13 @@ def _plan_steps(update: Update, observed: ObservedStream) -> Iterator[Update]:
         yield replace(update, config=config, fields=(pause,), adopts=False, step=TransitionStep.PAUSE)
     fields = tuple(change for change in update.fields if change.field != "subjects")
     yield replace(update, config=update.config.with_fields(subjects=[*paused]), fields=fields)
-    resume = FieldChange(field="subjects", before=[*paused], after=subjects, risk=Risk.SAFE, why=_RESUMED)
+    resume = _plan_resumption(observed, update.config.subjects)
     yield replace(update, fields=(resume,), adopts=False, step=TransitionStep.RESUME)
+
+
+def _plan_resumption(observed: ObservedStream, subjects: Sequence[str]) -> FieldChange:
+    paused = [pause_subject(observed.config.name)]
+    return FieldChange(field="subjects", before=[*paused], after=[*subjects], risk=Risk.SAFE, why=_RESUMED)
 
 
 def _as_resumed(change: FieldChange) -> FieldChange:
