@@ -47,6 +47,7 @@ def test_cells_of_a_region_that_is_cut_off_are_shown(tmp_path: Path, state: Path
 
 @pytest.mark.lab
 @pytest.mark.night
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("version", ["2.12.8", "2.15.1"])
 def test_every_cell_of_all_models_is_shown(version: str, tmp_path: Path, state: Path) -> None:
     (tmp_path / "topology.yaml").write_text(_FOUR)
