@@ -220,11 +220,13 @@ async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) ->
     later = replace(held[5].message, stored_at=datetime.now(UTC).isoformat())
     last_held[5] = replace(held[5], message=later)
     assert await refill._find_rewritten(topology(), end, last_held, world.connections) is None
-    blocked = Refill(lost=end, messages=(held[5],), absent=(), filler=None, rewritten=3).obstacle
+    blocked = Refill(lost=end, messages=(held[5],), absent=(), filler=None, first_conflict=3).obstacle
     assert blocked is not None
     assert "from sequence 3 to 4 it holds other messages than its readers took" in blocked
     # Nor is anything published where it does not belong.
-    wrong = Refill(lost=replace(end, last=2), messages=tuple(held.values()), absent=(), filler=None, rewritten=None)
+    wrong = Refill(
+        lost=replace(end, last=2), messages=tuple(held.values()), absent=(), filler=None, first_conflict=None
+    )
     with pytest.raises(VstreamError, match="did not take sequence 3: wrong last sequence: 4; 0 of 3 lost messages"):
         await refill.publish_lost_end(wrong, world.connections["west"], lambda *_: None)
     assert (await world.messages())["foo-write-west"] == 4

@@ -16,11 +16,11 @@ from vstream.health.live.resync_readers import ResyncedStream, ResyncResult
 from vstream.health.repair.contents import (
     ContentRepairs,
     DuplicatePair,
-    Held,
-    Reach,
+    DuplicateTally,
+    ExpectedRange,
+    OriginHoldings,
     Replay,
-    Reused,
-    Tally,
+    ReusedSequences,
     find_missing_sequences,
 )
 from vstream.health.repair.live.duplicates import _difference
@@ -86,10 +86,10 @@ def test_runs_in_words() -> None:
     assert SequenceSet((n, n) for n in range(1, 20, 2)).describe(2) == "1, 3 and 8 more runs"
 
 
-def make_held(*seqs: int, replayed: tuple[int, ...] = ()) -> Held:
-    contents = Held()
+def make_held(*seqs: int, replayed: tuple[int, ...] = ()) -> OriginHoldings:
+    contents = OriginHoldings()
     for at, seq in enumerate(seqs, 1):
-        contents.take(at=at, seq=seq, came=at, is_replayed=seq in replayed, is_current=True, identity="")
+        contents.add(reader_seq=at, seq=seq, arrived_at=at, is_replayed=seq in replayed, is_current=True, identity="")
     return contents
 
 
@@ -97,11 +97,15 @@ EVERYWHERE = SequenceSet([(1, 10)])
 
 
 def test_what_was_passed_is_missing_and_what_may_come_is_not() -> None:
-    assert list(find_missing_sequences(make_held(1, 2, 5, 6), Reach(position=None, is_whole=True), EVERYWHERE)) == [
+    assert list(
+        find_missing_sequences(make_held(1, 2, 5, 6), ExpectedRange(position=None, is_whole=True), EVERYWHERE)
+    ) == [
         3,
         4,
     ]
-    assert list(find_missing_sequences(make_held(1, 2, 5, 6), Reach(position=8, is_whole=True), EVERYWHERE)) == [
+    assert list(
+        find_missing_sequences(make_held(1, 2, 5, 6), ExpectedRange(position=8, is_whole=True), EVERYWHERE)
+    ) == [
         3,
         4,
         7,
@@ -112,65 +116,90 @@ def test_what_was_passed_is_missing_and_what_may_come_is_not() -> None:
 def test_what_its_origin_has_no_more_does_not_come() -> None:
     gone = SequenceSet([(1, 8)])
     for position in (None, 2):
-        reach = Reach(position=position, is_whole=True)
+        reach = ExpectedRange(position=position, is_whole=True)
         assert list(find_missing_sequences(make_held(1, 2, 7), reach, EVERYWHERE, gone)) == [3, 4, 5, 6, 8]
-    assert list(find_missing_sequences(make_held(5), Reach(position=5, is_whole=False), EVERYWHERE, gone)) == [6, 7, 8]
+    assert list(find_missing_sequences(make_held(5), ExpectedRange(position=5, is_whole=False), EVERYWHERE, gone)) == [
+        6,
+        7,
+        8,
+    ]
 
 
 def test_what_limits_have_dropped_is_not_missing() -> None:
-    assert list(find_missing_sequences(make_held(3, 5), Reach(position=6, is_whole=False), EVERYWHERE)) == [4, 6]
-    assert list(find_missing_sequences(make_held(3, 5), Reach(position=6, is_whole=True), EVERYWHERE)) == [1, 2, 4, 6]
-    assert not find_missing_sequences(make_held(), Reach(position=6, is_whole=False), EVERYWHERE)
+    assert list(find_missing_sequences(make_held(3, 5), ExpectedRange(position=6, is_whole=False), EVERYWHERE)) == [
+        4,
+        6,
+    ]
+    assert list(find_missing_sequences(make_held(3, 5), ExpectedRange(position=6, is_whole=True), EVERYWHERE)) == [
+        1,
+        2,
+        4,
+        6,
+    ]
+    assert not find_missing_sequences(make_held(), ExpectedRange(position=6, is_whole=False), EVERYWHERE)
 
 
 def test_what_was_replayed_is_held_and_says_nothing_of_how_far_a_reader_is() -> None:
     contents = make_held(1, 4, 2, 9, replayed=(2, 9))
-    assert (contents.least, contents.greatest, contents.anchor) == (1, 4, 2)
-    assert list(find_missing_sequences(contents, Reach(position=None, is_whole=True), EVERYWHERE)) == [3]
+    assert (contents.lowest, contents.highest_sourced, contents.newest_reader_seq) == (1, 4, 2)
+    assert list(find_missing_sequences(contents, ExpectedRange(position=None, is_whole=True), EVERYWHERE)) == [3]
 
 
-@pytest.mark.parametrize(("anchor", "stays"), [(0, 3), (3, 3), (8, 8), (9, 3)])
+@pytest.mark.parametrize(("newest_reader_seq", "stays"), [(0, 3), (3, 3), (8, 8), (9, 3)])
 def test_of_the_copies_of_a_message_the_first_stays_unless_its_source_goes_on_behind_another(
-    anchor: int, stays: int
+    newest_reader_seq: int, stays: int
 ) -> None:
-    assert Held(anchor=anchor).choose_copy_to_keep([3, 8]) == stays
+    assert OriginHoldings(newest_reader_seq=newest_reader_seq).choose_copy_to_keep([3, 8]) == stays
 
 
 def test_an_origin_that_was_made_again_behind_what_it_had_can_be_told_apart() -> None:
-    contents = Held()
+    contents = OriginHoldings()
     for seq, identity in ((1, "a"), (2, "a"), (3, "b"), (1, ""), (4, "b")):
-        contents.take(at=seq, seq=seq, came=seq, is_replayed=not identity, is_current=True, identity=identity)
-    assert not contents.began_again
-    contents.take(at=5, seq=1, came=5, is_replayed=False, is_current=True, identity="c")
-    assert contents.began_again
+        contents.add(
+            reader_seq=seq, seq=seq, arrived_at=seq, is_replayed=not identity, is_current=True, identity=identity
+        )
+    assert not contents.was_recreated
+    contents.add(reader_seq=5, seq=1, arrived_at=5, is_replayed=False, is_current=True, identity="c")
+    assert contents.was_recreated
 
 
 def test_what_comes_last_before_a_pause_is_remembered() -> None:
-    contents = Held()
+    contents = OriginHoldings()
     for seq, came in ((1, 10.0), (2, 10.4), (3, 10.8), (5, 12.0), (4, 14.0), (6, 15.0)):
-        contents.take(at=seq, seq=seq, came=came, is_replayed=seq == 4, is_current=True, identity="")
-    assert (contents.before_pauses, contents.newest) == ({3: 10.8, 5: 12.0}, (6, 15.0))
+        contents.add(reader_seq=seq, seq=seq, arrived_at=came, is_replayed=seq == 4, is_current=True, identity="")
+    assert (contents.before_silences, contents.newest_sourced) == ({3: 10.8, 5: 12.0}, (6, 15.0))
 
 
 def test_what_nobody_holds_is_not_missing() -> None:
     assert list(
-        find_missing_sequences(make_held(1, 4), Reach(position=4, is_whole=True), SequenceSet([(1, 1), (3, 4)]))
+        find_missing_sequences(make_held(1, 4), ExpectedRange(position=4, is_whole=True), SequenceSet([(1, 1), (3, 4)]))
     ) == [3]
 
 
 def test_messages_held_twice_are_found() -> None:
     contents = make_held(1, 2, 3, 1, 2, 2)
-    assert (list(contents.runs), list(contents.twice)) == ([1, 2, 3], [1, 2])
+    assert (list(contents.sequences), list(contents.duplicated)) == ([1, 2, 3], [1, 2])
 
 
 def test_what_differs_is_not_counted_as_a_copy_to_delete() -> None:
-    tally = Tally()
+    tally = DuplicateTally()
     for seq in range(20):
-        tally.take(
-            DuplicatePair(origin="w", seq=seq, stays=seq, goes=seq + 20, differs="its payload" if seq % 2 else None)
+        tally.add(
+            DuplicatePair(
+                origin="w",
+                origin_seq=seq,
+                kept_seq=seq,
+                deleted_seq=seq + 20,
+                difference="its payload" if seq % 2 else None,
+            )
         )
     duplicates = tally.make_duplicates("foo", "r", "west")
-    assert (duplicates.count, dict(duplicates.differing), len(duplicates.examples), len(duplicates.stay)) == (
+    assert (
+        duplicates.count,
+        dict(duplicates.differing),
+        len(duplicates.examples),
+        len(duplicates.differing_examples),
+    ) == (
         10,
         {"its payload": 10},
         10,
@@ -294,11 +323,15 @@ def test_what_a_repair_would_do_in_words() -> None:
         irreparable={"it is a schedule": SequenceSet([(9, 9)])},
     )
     assert (replay.count, replay.sequences.runs()) == (3, [(5, 6), (8, 8)])
-    tally = Tally()
-    tally.take(DuplicatePair(origin="foo-write-west", seq=1, stays=1, goes=9, differs=None))
-    tally.take(DuplicatePair(origin="foo-write-west", seq=2, stays=2, goes=10, differs="their payloads differ"))
+    tally = DuplicateTally()
+    tally.add(DuplicatePair(origin="foo-write-west", origin_seq=1, kept_seq=1, deleted_seq=9, difference=None))
+    tally.add(
+        DuplicatePair(
+            origin="foo-write-west", origin_seq=2, kept_seq=2, deleted_seq=10, difference="their payloads differ"
+        )
+    )
     copies = tally.make_duplicates("foo", "foo-read-east", "east")
-    reused = Reused(
+    reused = ReusedSequences(
         virtual="foo", reader="a", place="west", origin="foo-write-east", sequences=SequenceSet([(3, 4), (7, 7)])
     )
     repairs = ContentRepairs(replays=(replay,), reused=(reused,), duplicates=(copies,), unread={"x": "no answer"})
@@ -372,7 +405,7 @@ def test_what_is_left_to_do_is_told_from_what_is_not_known(is_approved: bool) ->
     unread = ContentRepairs(unread={"foo-read-west": "no answer"})
     (resyncable,), (blocked,) = (find_standstills([pair("a", PairState.SILENT)], {"a": count}) for count in (3, 1))
     replay = Replay(virtual="foo", reader="a", place="west", origin="b", by_holder={"b": SequenceSet([(1, 1)])})
-    reused = Reused(virtual="foo", reader="a", place="west", origin="b", sequences=SequenceSet([(1, 1)]))
+    reused = ReusedSequences(virtual="foo", reader="a", place="west", origin="b", sequences=SequenceSet([(1, 1)]))
     done = RepairEnd.REPAIRED if is_approved else RepairEnd.OPEN
     outcomes = {
         RepairEnd.HEALTHY: [RepairResult(request=request)],

@@ -110,7 +110,7 @@ class Regions:
             assert time.monotonic() < deadline, (count, number)
             await asyncio.sleep(0.02)
 
-    async def find_reused(self) -> dict[str, str]:
+    async def find_reused_sequences(self) -> dict[str, str]:
         """By reader, what the west has stored again under sequences that the reader had taken."""
         request = pipeline.RepairRequest(
             topology=topology(),
@@ -317,7 +317,7 @@ async def test_only_what_is_the_same_in_everything_is_deleted(regions: Regions) 
     assert await regions.delete() == (1, 1)
     again = await regions.doubles()
     assert again is not None
-    assert (again.count, again.stay) == (0, doubles.stay)
+    assert (again.count, again.differing_examples) == (0, doubles.differing_examples)
     await regions.until_held(expected | {(WEST, 1, "foo.1", b"another")})
 
 
@@ -592,26 +592,26 @@ async def test_what_took_the_sequences_of_lost_messages_is_told(regions: Regions
     lost = {await regions.publish_when_taken("foo.lost")}
     lost |= {await regions.publish("west", f"foo.lost.{number}") for number in range(5)}
     await regions.until_held({*sent, *lost}, *READ)
-    assert await regions.find_reused() == {}
+    assert await regions.find_reused_sequences() == {}
     await disk.lose()
     # The same message again, as a client publishes it that got no answer, is where it was.
     await regions.publish_when_taken("foo.lost")
     skipped = [await regions.publish("west", f"foo.new.{number}") for number in range(3)]
     assert [message[1] for message in skipped] == [6, 7, 8]
     # Not only once it is past them: before, what comes next is not lost, either.
-    assert await regions.find_reused() == dict.fromkeys(READ, "6-8")
+    assert await regions.find_reused_sequences() == dict.fromkeys(READ, "6-8")
     skipped += [await regions.publish("west", f"foo.new.{number}", msg_id=f"{number}") for number in range(3, 5)]
     later = {await regions.publish("west", f"foo.later.{number}") for number in range(3)}
     await regions.until_held({*sent, *lost, *later}, *READ)
     assert await regions.repair() == 0
-    assert await regions.find_reused() == dict.fromkeys(READ, "6-10")
+    assert await regions.find_reused_sequences() == dict.fromkeys(READ, "6-10")
     # One that was published again under its id is there, and one that was published under another may be deleted.
     later.add(await regions.publish("central", "foo.new.4", msg_id="4"))
     await regions.until_held({*sent, *lost, *later}, *READ)
-    assert await regions.find_reused() == dict.fromkeys(READ, "6-9")
+    assert await regions.find_reused_sequences() == dict.fromkeys(READ, "6-9")
     for _, seq, _, _ in skipped[:-1]:
         await regions.api(f"STREAM.MSG.DELETE.{WEST}", {"seq": seq})
-    assert await regions.find_reused() == {}
+    assert await regions.find_reused_sequences() == {}
 
 
 async def test_where_the_last_of_a_subject_counts_what_was_replaced_since_is_not_told(
@@ -634,4 +634,4 @@ async def test_where_the_last_of_a_subject_counts_what_was_replaced_since_is_not
     again = {await regions.publish("west", f"foo.{key}", b"newer") for key in ("c", "e")}
     await regions.until_held({sent, *lost, by_another, *again})
     # The first of `a` and the one of `c` were replaced in the west itself, and that of `b` in the centre.
-    assert (await regions.find_reused())[EAST] == "5-6"
+    assert (await regions.find_reused_sequences())[EAST] == "5-6"

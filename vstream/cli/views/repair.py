@@ -149,11 +149,11 @@ def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
                 f" in {duplicates.place}: it holds copies of {format_count(duplicates.count, 'message')}",
             )
             yield Text(
-                f"        as {first.origin} {first.seq:,}, at {first.stays:,} and again at {first.goes:,}: one stays"
+                f"        as {first.origin} {first.origin_seq:,}, at {first.kept_seq:,} and again at {first.deleted_seq:,}: one stays"
             )
         for reason, number in sorted(duplicates.differing.items()):
-            example = next((pair for pair in duplicates.stay if pair.differs == reason), None)
-            shown = f", as at {example.stays:,} and {example.goes:,}" if example else ""
+            example = next((pair for pair in duplicates.differing_examples if pair.difference == reason), None)
+            shown = f", as at {example.kept_seq:,} and {example.deleted_seq:,}" if example else ""
             yield _render_line(
                 "stays   ",
                 "bold cyan",

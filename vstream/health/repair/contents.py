@@ -21,9 +21,9 @@ from vstream.value_class import value_class
 _MAX_NAMED = 10
 FILLER_HEADER = "Vstream-Lost"
 """Header of a filler for a lost message that no reader has: the sequence that it fills."""
-PAUSE_SECONDS = 0.5
+SILENCE_SECONDS = 0.5
 """Seconds without a message after which a reader may have taken what its origin then lost: that is not back sooner."""
-MADE_AGAIN = "the write stream was made again since, with sequences from 1"
+RECREATED = "the write stream was made again since, with sequences from 1"
 ADDITION = "it is an addition to a counter"
 _UNFIT_HEADERS = {
     "nats-rollup": "it has `Nats-Rollup`, and would remove later messages",
@@ -35,44 +35,46 @@ _UNFIT_HEADERS = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Held:
+class OriginHoldings:
     """What one reader holds of one origin, found in one pass."""
 
-    runs: SequenceSet = field(default_factory=SequenceSet)
+    sequences: SequenceSet = field(default_factory=SequenceSet)
     """Sequences of the origin that it holds."""
-    twice: SequenceSet = field(default_factory=SequenceSet)
+    duplicated: SequenceSet = field(default_factory=SequenceSet)
     """Sequences that it holds more than once."""
-    least: int = 0
-    greatest: int = 0
+    lowest: int = 0
+    highest_sourced: int = 0
     """The highest sequence that it sourced from the origin itself, not from a replay; 0 for none."""
-    anchor: int = 0
+    newest_reader_seq: int = 0
     """The newest message, by its sequence in the reader, of the source as it is defined now."""
-    newest: tuple[int, float] = (0, 0)
+    newest_sourced: tuple[int, float] = (0, 0)
     """The last that it sourced from the origin itself: its sequence, and when it came, in seconds since 1970."""
-    before_pauses: dict[int, float] = field(default_factory=dict)
+    before_silences: dict[int, float] = field(default_factory=dict)
     """The same of each after which nothing came for a while, by its sequence."""
     identities: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By the origin's identity in headers, a new one each time it is created: its first and last sequence."""
 
     @property
-    def began_again(self) -> bool:
+    def was_recreated(self) -> bool:
         """Whether the origin was made again, with sequences that it had used before."""
         ranges = list(self.identities.values())
         return any(after[0] <= before[1] for before, after in pairwise(ranges))
 
-    def take(self, *, at: int, seq: int, came: float, is_replayed: bool, is_current: bool, identity: str) -> None:
-        """Add one message of the reader: at *at* there, where it *came* then, and *seq* in the origin."""
-        if not self.runs.add(seq):
-            self.twice.add(seq)
+    def add(
+        self, *, reader_seq: int, seq: int, arrived_at: float, is_replayed: bool, is_current: bool, identity: str
+    ) -> None:
+        """Add one message of the reader: *reader_seq* there, where it *arrived_at* that time, and *seq* in the origin."""
+        if not self.sequences.add(seq):
+            self.duplicated.add(seq)
         if is_replayed:
             return
-        if self.newest[0] and came - self.newest[1] >= PAUSE_SECONDS:
-            self.before_pauses[self.newest[0]] = self.newest[1]
-        self.newest = seq, came
-        self.least = min(self.least or seq, seq)
-        self.greatest = max(self.greatest, seq)
+        if self.newest_sourced[0] and arrived_at - self.newest_sourced[1] >= SILENCE_SECONDS:
+            self.before_silences[self.newest_sourced[0]] = self.newest_sourced[1]
+        self.newest_sourced = seq, arrived_at
+        self.lowest = min(self.lowest or seq, seq)
+        self.highest_sourced = max(self.highest_sourced, seq)
         if is_current:
-            self.anchor = at
+            self.newest_reader_seq = reader_seq
         if identity:
             first, last = self.identities.get(identity, (seq, seq))
             self.identities[identity] = min(first, seq), max(last, seq)
@@ -80,11 +82,11 @@ class Held:
     def choose_copy_to_keep(self, copies: Sequence[int]) -> int:
         """Which of the *copies* of one message, all in the reader, stays: the first, unless servers need another."""
         # Servers before 2.15 go on behind the newest message that the source as it is defined now has brought.
-        return self.anchor if self.anchor in copies else copies[0]
+        return self.newest_reader_seq if self.newest_reader_seq in copies else copies[0]
 
 
 @value_class
-class Reach:
+class ExpectedRange:
     """The sequences of an origin that a reader should hold."""
 
     position: int | None
@@ -94,7 +96,7 @@ class Reach:
 
 
 def find_missing_sequences(
-    held: Held, reach: Reach, elsewhere: SequenceSet, gone: SequenceSet | None = None
+    held: OriginHoldings, expected: ExpectedRange, elsewhere: SequenceSet, gone: SequenceSet | None = None
 ) -> SequenceSet:
     """
     Sequences that are held *elsewhere*, and that this reader has passed without taking them, or that are *gone*.
@@ -102,9 +104,9 @@ def find_missing_sequences(
     Those are what its origin has no more. Not what may still come, and where its beginning is not whole, not what may
     have been dropped.
     """
-    first = 1 if reach.is_whole else held.least
-    last = held.greatest if reach.position is None else reach.position
-    lacks = elsewhere - held.runs
+    first = 1 if expected.is_whole else held.lowest
+    last = held.highest_sourced if expected.position is None else expected.position
+    lacks = elsewhere - held.sequences
     passed = lacks.restrict_to(first, last) | (lacks & (gone or SequenceSet())).restrict_to(first, sys.maxsize)
     return passed if first else SequenceSet()
 
@@ -150,7 +152,7 @@ class Replay:
 
 
 @value_class
-class Reused:
+class ReusedSequences:
     """Sequences at which an origin has other messages by now than a reader took: the reader never takes these."""
 
     virtual: str
@@ -164,7 +166,7 @@ class Reused:
         return _name_missing(self, self.sequences)
 
 
-def _name_missing(item: Replay | Reused, sequences: SequenceSet) -> dict[str, Json]:
+def _name_missing(item: Replay | ReusedSequences, sequences: SequenceSet) -> dict[str, Json]:
     return {
         "stream": item.virtual,
         "reader": item.reader,
@@ -185,24 +187,24 @@ def find_obstacle(subject: str, headers: Iterable[str]) -> str:
     return next(reasons, "")
 
 
-class Rank(NamedTuple):
+class SubjectRank(NamedTuple):
     """Where a message stands among those of its origin on its subject."""
 
     is_newest: bool
-    is_behind: bool
+    has_older_in_reader: bool
     """Whether the reader has an older one: no limit has removed this one."""
 
 
 class MissingMessage(NamedTuple):
     """A message that its reader may have lost. They are sorted by when they were written."""
 
-    written: float
+    written_at: float
     origin: str
     seq: int
     subject: str
     obstacle: str
     """Why it cannot be put back, whatever else is there; empty if it can."""
-    rank: Rank
+    rank: SubjectRank
 
 
 @value_class
@@ -210,10 +212,10 @@ class DuplicatePair:
     """One message that a reader holds twice: the sequences of the copy that stays and of the one to delete."""
 
     origin: str
-    seq: int
-    stays: int
-    goes: int
-    differs: str | None
+    origin_seq: int
+    kept_seq: int
+    deleted_seq: int
+    difference: str | None
     """How they differ; None if they are equal."""
 
 
@@ -230,7 +232,7 @@ class Duplicates:
     """The first of them."""
     differing: Mapping[str, int]
     """Number of copies that stay because they differ, by what differs."""
-    stay: tuple[DuplicatePair, ...] = ()
+    differing_examples: tuple[DuplicatePair, ...] = ()
     """The first of the copies that stay."""
 
     def as_dict(self) -> dict[str, Json]:
@@ -240,13 +242,13 @@ class Duplicates:
             "reader": self.reader,
             "place": self.place,
             "copies": self.count,
-            "examples": [_pair_as_dict(pair) for pair in self.examples],
+            "examples": [asdict(pair) for pair in self.examples],
             "differing": sum(self.differing.values()),
-            "differing_examples": [_pair_as_dict(pair) for pair in self.stay],
+            "differing_examples": [asdict(pair) for pair in self.differing_examples],
         }
 
 
-class Tally:
+class DuplicateTally:
     """Counts duplicates as they are found, and keeps the first ones."""
 
     def __init__(self) -> None:
@@ -255,10 +257,10 @@ class Tally:
         self._counts: Counter[str | None] = Counter()
         """Of copies, by what differs; None for those in which nothing does."""
 
-    def take(self, pair: DuplicatePair) -> None:
+    def add(self, pair: DuplicatePair) -> None:
         """Add one."""
-        self._counts[pair.differs] += 1
-        examples = self._same if pair.differs is None else self._different
+        self._counts[pair.difference] += 1
+        examples = self._same if pair.difference is None else self._different
         if len(examples) < _MAX_NAMED:
             examples.append(pair)
 
@@ -271,7 +273,7 @@ class Tally:
             count=self._counts[None],
             examples=tuple(self._same),
             differing={reason: count for reason, count in self._counts.items() if reason is not None},
-            stay=tuple(self._different),
+            differing_examples=tuple(self._different),
         )
 
 
@@ -280,7 +282,7 @@ class ContentRepairs:
     """What is wrong with what streams hold, and what to do about it."""
 
     replays: tuple[Replay, ...] = ()
-    reused: tuple[Reused, ...] = ()
+    reused: tuple[ReusedSequences, ...] = ()
     duplicates: tuple[Duplicates, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
     """Streams that could not be read, with the reason."""
@@ -301,8 +303,3 @@ class RepairedContents:
     def streams(self) -> tuple[str, ...]:
         """The names of what was repaired."""
         return (*(replay.reader for replay in self.replayed), *(duplicates.reader for duplicates in self.deleted))
-
-
-def _pair_as_dict(pair: DuplicatePair) -> dict[str, Json]:
-    fields = asdict(pair)
-    return {"origin_seq": fields.pop("seq"), **fields}

@@ -12,7 +12,7 @@ from vstream.errors import NotReachableError, RefusedError
 from vstream.health.assess import assess
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.resync_readers import ResyncMode, ResyncResult, resync_readers
-from vstream.health.repair.contents import ContentRepairs, Duplicates, RepairedContents, Replay, Reused
+from vstream.health.repair.contents import ContentRepairs, Duplicates, RepairedContents, Replay, ReusedSequences
 from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.live.scan import Tick
@@ -286,7 +286,7 @@ async def _plan_contents(
     """What the requested streams hold, and what to put in and to delete: of each stream as soon as it was read."""
     read: list[Contents] = []
     replays: list[Replay] = []
-    reused: list[Reused] = []
+    reused: list[ReusedSequences] = []
     doubled: list[Duplicates] = []
     unread: dict[str, str] = {}
     for stream in request.topology.streams:

@@ -116,15 +116,15 @@ class Refill:
     """Lost sequences that no reader holds: probes and limits remove messages."""
     filler: str | None
     """The canary subject on which empty messages fill gaps; None if the stream has none."""
-    rewritten: int | None
+    first_conflict: int | None
     """The first sequence before the end that holds another message than its readers took; None if there is none."""
 
     @property
     def obstacle(self) -> str | None:
         """Why it cannot be repaired, and what to do instead; None if it can."""
-        if self.rewritten is not None:
+        if self.first_conflict is not None:
             return (
-                f"from sequence {self.rewritten:,} to {self.lost.last:,} it holds other messages than its readers took: "
+                f"from sequence {self.first_conflict:,} to {self.lost.last:,} it holds other messages than its readers took: "
                 "something was published after its end was lost, was acknowledged, and was skipped by them. Stop "
                 "publishing; `vstream audit` names what is missing where. Publish those again under other message ids "
                 f"once its sequence is past {self.lost.last_taken:,}"

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
 from vstream.errors import ServerError
-from vstream.health.repair.contents import DuplicatePair, Duplicates, Tally
+from vstream.health.repair.contents import DuplicatePair, Duplicates, DuplicateTally
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.live.scan import TIMEOUT, Scan, Tick, read_provenances
 from vstream.jetstream import direct, error_codes
@@ -34,21 +34,21 @@ async def find_duplicates(contents: Contents, tick: Tick) -> list[Duplicates]:
     """What streams of *contents* hold more than once; of counters nothing, each message of which is a sum."""
     duplicates: list[Duplicates] = []
     for scan in contents.scans:
-        if scan.adds_up:
+        if scan.holds_counters:
             continue
-        tally = Tally()
+        tally = DuplicateTally()
         async for block in iterate_duplicates(scan, tick):
             for pair in block:
-                if pair.differs != _GONE:
-                    tally.take(pair)
+                if pair.difference != _GONE:
+                    tally.add(pair)
         duplicates.append(tally.make_duplicates(contents.stream.name, scan.name, scan.place))
     return [doubled for doubled in duplicates if doubled.count or doubled.differing]
 
 
 async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[DuplicatePair]]:
     """The duplicates, a few dozen at a time, each compared."""
-    keys = ((origin, seq) for origin, held in scan.held.items() for seq in held.twice)
-    total, done = sum(len(held.twice) for held in scan.held.values()), 0
+    keys = ((origin, seq) for origin, held in scan.held.items() for seq in held.duplicated)
+    total, done = sum(len(held.duplicated) for held in scan.held.values()), 0
     while chunk := set(islice(keys, _CHUNK_MESSAGES)):
         places: dict[tuple[str, int], list[int]] = defaultdict(list)
         async for message, provenance in read_provenances(scan.connection, scan.name, 1, tick):
@@ -73,7 +73,9 @@ async def _compare(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> 
     stored, copy = await asyncio.gather(
         *(direct.get_by_seq_from_leader(scan.connection, scan.name, place, timeout=TIMEOUT) for place in (stays, goes))
     )
-    return DuplicatePair(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(stored, copy, seq))
+    return DuplicatePair(
+        origin=origin, origin_seq=seq, kept_seq=stays, deleted_seq=goes, difference=_difference(stored, copy, seq)
+    )
 
 
 async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:
@@ -87,16 +89,16 @@ async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:
 
     async def remove(twin: DuplicatePair) -> None:
         try:
-            await ask_api(scan.connection, subject, {"seq": twin.goes, "no_erase": True}, timeout=TIMEOUT)
+            await ask_api(scan.connection, subject, {"seq": twin.deleted_seq, "no_erase": True}, timeout=TIMEOUT)
         except ServerError as error:
             if error.err_code != error_codes.MESSAGE_NOT_FOUND:
                 raise
 
     async for block in iterate_duplicates(scan, tick):
-        same = [pair for pair in block if pair.differs is None]
+        same = [pair for pair in block if pair.difference is None]
         await asyncio.gather(*map(remove, same))
         gone += len(same)
-        stayed += sum(pair.differs not in {None, _GONE} for pair in block)
+        stayed += sum(pair.difference not in {None, _GONE} for pair in block)
     return gone, stayed
 
 

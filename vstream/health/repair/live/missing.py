@@ -16,16 +16,16 @@ from hashlib import sha256
 from vstream.errors import VstreamError
 from vstream.health.repair.contents import (
     ADDITION,
-    MADE_AGAIN,
+    RECREATED,
     ContentRepairs,
     MissingMessage,
-    Rank,
+    SubjectRank,
     Replay,
     find_missing_sequences,
     find_obstacle,
 )
-from vstream.health.repair.live.newest import NewestMessages, judge_missing
-from vstream.health.repair.live.reused import find_reused
+from vstream.health.repair.live.newest import NewestMessages, find_unreplayable
+from vstream.health.repair.live.reused import find_reused_sequences
 from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, Tick, is_missing, list_sequences, read_provenances
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import SECOND_NS, to_unix_seconds
@@ -88,7 +88,7 @@ async def read_contents(
             continue
         scan = Scan(choose_connection_to(connections, part.place), part.name, part.place, origins)
         try:
-            await scan.go_on(tick)
+            await scan.read_new_messages(tick)
         except VstreamError as error:
             unread[part.name] = error.message
         else:
@@ -112,11 +112,11 @@ async def plan_replays(
     for scan in scans:
         examined = [await _examine_gap(fetcher, gap, stored) for gap in gaps if gap.scan is scan]
         ranked = [message for _, messages in examined for message in messages]
-        passed, lost = await judge_missing(scan, ranked, fetcher.connections)
+        passed, lost = await find_unreplayable(scan, ranked, fetcher.connections)
         replays += [replay.exclude(passed[replay.origin], lost[replay.origin]) for replay, _ in examined]
     lacking = tuple(replay for replay in replays if replay.count or replay.irreparable)
     return ContentRepairs(
-        replays=lacking, reused=await find_reused(fetcher, scans, written.held), unread=written.unread
+        replays=lacking, reused=await find_reused_sequences(fetcher, scans, written.held), unread=written.unread
     )
 
 
@@ -150,7 +150,7 @@ async def _read_on(scans: Sequence[Scan], gone: Mapping[str, SequenceSet], tick:
     before = _count_held(scans)
     await asyncio.sleep(SETTLE_SECONDS)
     for scan in scans:
-        await scan.go_on(tick)
+        await scan.read_new_messages(tick)
     after = _count_held(scans)
     # Of an origin of which something came meanwhile, more may be on its way that it has no more.
     return {origin: seqs for origin, seqs in gone.items() if before[origin] == after[origin]}
@@ -160,7 +160,7 @@ def _count_held(scans: Iterable[Scan]) -> Counter[str]:
     """How many messages of each origin the streams of *scans* hold."""
     counts = Counter[str]()
     for scan in scans:
-        counts.update({origin: len(held.runs) for origin, held in scan.held.items()})
+        counts.update({origin: len(held.sequences) for origin, held in scan.held.items()})
     return counts
 
 
@@ -172,18 +172,18 @@ def _find_gaps(
     for scan in scans:
         for origin, held in scan.held.items():
             # What a mirror lacks, the stream that it mirrors lacks.
-            is_fed = (scan.name, origin) in fed or origin in scan.given_up
-            if not is_fed or not scan.is_fed:
+            is_fed = (scan.name, origin) in fed or origin in scan.lost_origins
+            if not is_fed or not scan.has_sources:
                 continue
             holders = {origin: written.get(origin, SequenceSet())}
             for other_scan in scans:
                 if other_scan is not scan and origin in other_scan.held:
-                    holders[other_scan.name] = other_scan.held[origin].runs
+                    holders[other_scan.name] = other_scan.held[origin].sequences
             elsewhere = SequenceSet(run for sequences in holders.values() for run in sequences.runs())
             # What was replaced there must not come behind the newer message of its subject, which may be on its way.
             is_replaced = any(map(scan.limit, REPLACING))
             never = None if is_replaced else gone.get(origin)
-            if lacks := find_missing_sequences(held, scan.reach(origin), elsewhere, never):
+            if lacks := find_missing_sequences(held, scan.expected_range(origin), elsewhere, never):
                 gaps.append(_Gap(scan=scan, origin=parse_write_stream(stream, origin), lacks=lacks, holders=holders))
     return gaps
 
@@ -198,8 +198,8 @@ async def _examine_gap(fetcher: Fetcher, gap: _Gap, stored: int) -> tuple[Replay
     replay = Replay(
         virtual=fetcher.stream.name, reader=scan.name, place=scan.place, origin=origin.name, read_to=scan.last
     )
-    if scan.held[origin.name].began_again or scan.adds_up:
-        reason = MADE_AGAIN if scan.held[origin.name].began_again else ADDITION
+    if scan.held[origin.name].was_recreated or scan.holds_counters:
+        reason = RECREATED if scan.held[origin.name].was_recreated else ADDITION
         return replace(replay, irreparable={reason: lacks}), []
     by_holder: dict[str, SequenceSet] = {}
     irreparable = defaultdict[str, SequenceSet](SequenceSet)
@@ -227,7 +227,7 @@ async def _examine_gap(fetcher: Fetcher, gap: _Gap, stored: int) -> tuple[Replay
 
 
 async def _fetch_missing(
-    fetcher: Fetcher, gap: _Gap, holder: str, available: SequenceSet, ranks: Mapping[int, Rank] | None
+    fetcher: Fetcher, gap: _Gap, holder: str, available: SequenceSet, ranks: Mapping[int, SubjectRank] | None
 ) -> AsyncIterator[tuple[MissingMessage, DirectMessage]]:
     """What is missing of *available*, with the message that *holder* has; where there are *ranks*, only what has one."""
     seqs = available if ranks is None else SequenceSet((seq, seq) for seq in ranks)
@@ -235,7 +235,7 @@ async def _fetch_missing(
         subject = physical.published_subject(fetcher.topology.naming, fetcher.stream, message.subject)
         if is_missing(gap.scan, fetcher.stream, message, subject):
             written, obstacle = to_unix_seconds(message.stored_at), find_obstacle(message.subject, message.headers)
-            rank = ranks[seq] if ranks is not None else Rank(is_newest=True, is_behind=False)
+            rank = ranks[seq] if ranks is not None else SubjectRank(is_newest=True, has_older_in_reader=False)
             yield MissingMessage(written, gap.origin.name, seq, subject, obstacle, rank), message
 
 
@@ -249,20 +249,20 @@ async def _find_dropped(
         return dropped
     async for message, _ in read_provenances(scan.connection, scan.name, 1, tick):
         for missing, digest in by_id.get(message.headers.get(_MSG_ID_HEADER, ""), ()):
-            if message.time / SECOND_NS + window + SETTLE_SECONDS >= missing.written:
+            if message.time / SECOND_NS + window + SETTLE_SECONDS >= missing.written_at:
                 same = await direct.get_by_seq_from_leader(scan.connection, scan.name, message.seq, timeout=TIMEOUT)
                 if same is not None and sha256(same.data).digest() == digest:
                     dropped.add(missing.seq)
     return dropped
 
 
-async def _rank_by_subject(fetcher: Fetcher, gap: _Gap, holder: str, lacks: SequenceSet) -> dict[int, Rank]:
+async def _rank_by_subject(fetcher: Fetcher, gap: _Gap, holder: str, lacks: SequenceSet) -> dict[int, SubjectRank]:
     """What of *lacks*, which *holder* has, may be lost, by its sequence; newer ones have replaced the rest."""
     origin, scan = gap.origin.name, gap.scan
-    messages = NewestMessages(lacks, scan.held[origin].runs, scan.limit(PER_SUBJECT))
+    messages = NewestMessages(lacks, scan.held[origin].sequences, scan.limit(PER_SUBJECT))
     async for seq, message in fetcher.read_headers(origin, holder):
         subject = message.subject
         if holder == origin:
             subject = physical.published_subject(fetcher.topology.naming, fetcher.stream, subject)
-        messages.take(subject, seq)
-    return messages.rank()
+        messages.add(subject, seq)
+    return messages.rank_missing()

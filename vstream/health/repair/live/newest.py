@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from vstream.health.repair.contents import MissingMessage, Rank
+from vstream.health.repair.contents import MissingMessage, SubjectRank
 from vstream.health.repair.live.scan import TIMEOUT, Scan
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
@@ -46,32 +46,32 @@ class NewestMessages:
     def __init__(self, lacks: SequenceSet, held: SequenceSet, limit: int) -> None:
         self._lacks = lacks
         self._held = held
-        self._most = limit
+        self._limit = limit
         self._subjects: dict[str, _Subject] = defaultdict(_Subject)
 
-    def take(self, subject: str, seq: int) -> None:
+    def add(self, subject: str, seq: int) -> None:
         """Add the next message; ascending, except for replayed ones."""
         entry = self._subjects[subject]
         entry.newest = max(entry.newest, seq)
         if seq in self._lacks:
-            entry.missing = sorted({*entry.missing, seq})[-self._most :]
+            entry.missing = sorted({*entry.missing, seq})[-self._limit :]
             entry.held_since = 0
         elif seq in self._held:
             entry.oldest_held = entry.oldest_held or seq
             entry.held_since += 1
 
-    def rank(self) -> dict[int, Rank]:
+    def rank_missing(self) -> dict[int, SubjectRank]:
         """By sequence, what the reader may have lost. Newer ones of its origin have replaced the rest: limits remove the oldest."""
-        ranks: dict[int, Rank] = {}
+        ranks: dict[int, SubjectRank] = {}
         for entry in self._subjects.values():
             for newer, seq in enumerate(reversed(entry.missing), entry.held_since):
                 is_behind = 0 < entry.oldest_held < seq
-                if is_behind or newer < self._most:
-                    ranks[seq] = Rank(seq == entry.newest, is_behind)
+                if is_behind or newer < self._limit:
+                    ranks[seq] = SubjectRank(seq == entry.newest, is_behind)
         return ranks
 
 
-async def judge_missing(
+async def find_unreplayable(
     scan: Scan, messages: Iterable[MissingMessage], connections: Mapping[str, ReconnectingConnection]
 ) -> tuple[dict[str, SequenceSet], dict[str, dict[str, SequenceSet]]]:
     """
@@ -85,12 +85,12 @@ async def judge_missing(
     passed = defaultdict[str, SequenceSet](SequenceSet)
     lost = defaultdict[str, dict[str, SequenceSet]](lambda: defaultdict(SequenceSet))
     for subject, candidates in by_subject.items():
-        count, since = await look_at(scan, subject)
+        count, since = await read_subject_state(scan, subject)
         for newer, missing in enumerate(sorted(candidates, reverse=True)):
             is_lost = (
                 newer + count < scan.limit(PER_SUBJECT)
-                or missing.rank.is_behind
-                or since + CLOCK_SKEW_SECONDS < missing.written
+                or missing.rank.has_older_in_reader
+                or since + CLOCK_SKEW_SECONDS < missing.written_at
             )
             # Where one value counts, all regions get the last one. Of several, which are there is a matter of arrival.
             is_wanted = newer == 0 and missing.rank.is_newest and (is_lost or scan.limit(PER_SUBJECT) == 1)
@@ -102,7 +102,7 @@ async def judge_missing(
     return passed, lost
 
 
-async def look_at(scan: Scan, subject: str) -> tuple[int, float]:
+async def read_subject_state(scan: Scan, subject: str) -> tuple[int, float]:
     """How many messages of *subject* the stream of *scan* has, and since when the first one, in seconds since 1970."""
     api = naming.api_subject("STREAM.INFO", scan.name)
     info = await ask_api(scan.connection, api, {"subjects_filter": subject}, timeout=TIMEOUT)
@@ -127,4 +127,4 @@ async def _has_newer(scan: Scan, missing: MissingMessage, connections: Mapping[s
     if provenance is not None and provenance.origin in connections:
         connection = connections[provenance.origin]
         written = await direct.get_by_seq_from_leader(connection, provenance.origin, provenance.seq, timeout=TIMEOUT)
-    return to_unix_seconds((written or last).stored_at) >= missing.written
+    return to_unix_seconds((written or last).stored_at) >= missing.written_at

@@ -44,13 +44,13 @@ async def plan_refill(
             break
         for message in await _read_held_messages(stream, lost, streams[reader], connections):
             held.setdefault(message.seq, message)
-    rewritten = await _find_rewritten(topology, lost, held, connections)
+    first_conflict = await _find_rewritten(topology, lost, held, connections)
     return Refill(
         lost=lost,
         messages=tuple(held[seq] for seq in sequences if seq in held),
         absent=tuple(seq for seq in sequences if seq not in held),
         filler=naming.canary_subject(stream, choose_writing_region(topology, lost)),
-        rewritten=rewritten,
+        first_conflict=first_conflict,
     )
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from vstream.health.repair.contents import Reused
-from vstream.health.repair.live.newest import look_at
+from vstream.health.repair.contents import ReusedSequences
+from vstream.health.repair.live.newest import read_subject_state
 from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, is_missing, read_provenances
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import SECOND_NS, to_unix_seconds
@@ -39,22 +39,22 @@ class _Fingerprint(NamedTuple):
     digest: bytes
 
 
-async def find_reused(
+async def find_reused_sequences(
     fetcher: Fetcher, scans: Sequence[Scan], written: Mapping[str, SequenceSet]
-) -> tuple[Reused, ...]:
+) -> tuple[ReusedSequences, ...]:
     """What the streams of *scans* hold otherwise than the write streams, which hold *written*. Raises as requests do."""
-    result: list[Reused] = []
+    result: list[ReusedSequences] = []
     for origin in physical_streams(fetcher.stream):
         if origin.name not in written:
             continue
         # A mirror has what the stream has that it mirrors. Each message of a counter is a sum.
-        readers = [scan for scan in scans if scan.is_fed and not scan.adds_up and origin.name in scan.held]
+        readers = [scan for scan in scans if scan.has_sources and not scan.holds_counters and origin.name in scan.held]
         suspects = await _find_suspects(fetcher, origin, readers, written[origin.name])
         for scan in readers:
             if not suspects[scan.name]:
                 continue
             if sequences := await _find_different(fetcher, origin, scan, suspects[scan.name]):
-                reused = Reused(
+                reused = ReusedSequences(
                     virtual=origin.virtual,
                     reader=scan.name,
                     place=scan.place,
@@ -72,7 +72,7 @@ async def _find_suspects(
     ends: list[tuple[Scan, int, float]] = []
     for scan in readers:
         held = scan.held[origin.name]
-        for end, came in (*held.before_pauses.items(), held.newest):
+        for end, came in (*held.before_silences.items(), held.newest_sourced):
             # Of what came before, all is older there, too.
             if (last := written.find_last(end)) is not None:
                 ends.append((scan, last, came + _LATER_SECONDS))
@@ -82,7 +82,7 @@ async def _find_suspects(
         if stored.get(last, 0) > came:
             first = await _find_first_after(fetcher, origin, (written.runs()[0][0], last), came)
             runs[scan.name].append((first, last))
-    return {scan.name: SequenceSet(runs[scan.name]) & written & scan.held[origin.name].runs for scan in readers}
+    return {scan.name: SequenceSet(runs[scan.name]) & written & scan.held[origin.name].sequences for scan in readers}
 
 
 async def _read_times(fetcher: Fetcher, origin: PhysicalStream, seqs: SequenceSet) -> dict[int, float]:
@@ -138,7 +138,7 @@ async def _is_replaced(scan: Scan, message: DirectMessage, subject: str) -> bool
     """Whether the stream of *scan*, had it taken *message*, had it no more: later ones of its subject fill it."""
     if not (most := scan.limit(PER_SUBJECT)):
         return False
-    count, since = await look_at(scan, subject)
+    count, since = await read_subject_state(scan, subject)
     return count >= most and since > to_unix_seconds(message.stored_at)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from vstream.health.repair.contents import FILLER_HEADER, Held, Reach
+from vstream.health.repair.contents import FILLER_HEADER, ExpectedRange, OriginHoldings
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import SECOND_NS, to_unix_seconds
 from vstream.jetstream import direct
@@ -44,33 +44,33 @@ def ignore_progress(_done: int, _total: int) -> None:
 
 
 class Scan:
-    """What the stream *name* in *place* holds of *origins*. Empty until `go_on`."""
+    """What the stream *name* in *place* holds of *origins*. Empty until `read_new_messages`."""
 
     def __init__(self, connection: ReconnectingConnection, name: str, place: str, origins: Collection[str]) -> None:
         self.connection = connection
         self.name = name
         self.place = place
-        self.held = {origin: Held() for origin in origins}
+        self.held = {origin: OriginHoldings() for origin in origins}
         self.info: dict[str, Any] = {}
         """The leader's answer before anything was read."""
         self.last = 0
         """It has been read up to this sequence."""
 
-    async def go_on(self, tick: Tick) -> None:
+    async def read_new_messages(self, tick: Tick) -> None:
         """Read what has not been read yet. Raises as requests do."""
         info = await JetStreamAdmin(self.connection).info(self.name)
         self.info = self.info or info
-        for origin in self.given_up:
-            self.held.setdefault(origin, Held())
+        for origin in self.lost_origins:
+            self.held.setdefault(origin, OriginHoldings())
         sources = [source for source in info["config"].get("sources") or () if str(source.get("name")) in self.held]
         current = {parse_definition(source) for source in sources}
         async for message, provenance in read_provenances(self.connection, self.name, self.last + 1, tick):
             self.last = message.seq
             if provenance is not None and provenance.origin in self.held:
-                self.held[provenance.origin].take(
-                    at=message.seq,
+                self.held[provenance.origin].add(
+                    reader_seq=message.seq,
                     seq=provenance.seq,
-                    came=message.time / SECOND_NS,
+                    arrived_at=message.time / SECOND_NS,
                     is_replayed=provenance.is_replayed,
                     is_current=not any(provenance.definition) or provenance.definition in current,
                     identity=provenance.identity,
@@ -80,7 +80,7 @@ class Scan:
         """The limit *name* of its configuration; 0 where it has none."""
         return read_limit(self.info["config"], name)
 
-    def reach(self, origin: str) -> Reach:
+    def expected_range(self, origin: str) -> ExpectedRange:
         """The sequences of *origin* that it should hold."""
         state = self.info["state"]
         source, defined = find_source(self.info, origin), find_source(self.info["config"], origin)
@@ -89,8 +89,8 @@ class Scan:
         starts_later = int(defined.get("opt_start_seq") or 0) > 1 or bool(defined.get("opt_start_time"))
         position = int(source["seq"]) if source.get("seq") else None
         # Nothing more is on its way from a region that was given up.
-        return Reach(
-            position=sys.maxsize if origin in self.given_up else position,
+        return ExpectedRange(
+            position=sys.maxsize if origin in self.lost_origins else position,
             is_whole=not starts_later and (int(state["first_seq"]) <= 1 or not has_limits),
         )
 
@@ -100,18 +100,18 @@ class Scan:
         return max_age > 0 and to_unix_seconds(self.info["created"]) + max_age < time.time()
 
     @property
-    def given_up(self) -> set[str]:
+    def lost_origins(self) -> set[str]:
         """Write streams of dead regions, which it sources no more."""
         ends = parse_positions(self.info["config"].get("metadata") or {}, UNTIL_KEY)
         return ends.keys() - {source.get("name") for source in self.info["config"].get("sources") or ()}
 
     @property
-    def is_fed(self) -> bool:
+    def has_sources(self) -> bool:
         """Whether it sources; a mirror keeps messages as they are."""
         return bool(self.info["config"].get("sources"))
 
     @property
-    def adds_up(self) -> bool:
+    def holds_counters(self) -> bool:
         """Whether it holds counters: each message is the sum of all before it."""
         return bool(self.info["config"].get("allow_msg_counter"))
 
