@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.plans import render_streams
-from vstream.plan.canonical import DEFAULTS, Likeness, is_known, to_canonical_stream
+from vstream.plan.canonical import DEFAULTS, EqualityCache, is_known, to_canonical_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,12 +112,12 @@ _STREAMS = st.fixed_dictionaries(
 def test_what_is_said_to_mean_the_same_does_whatever_was_compared_before(
     pairs: list[tuple[dict[str, Any], dict[str, Any]]],
 ) -> None:
-    likeness = Likeness()
+    equality = EqualityCache()
     for desired, observed in pairs:
-        assert not likeness.is_certain(desired, observed) or to_canonical_stream(desired) == to_canonical_stream(
+        assert not equality.is_known_equal(desired, observed) or to_canonical_stream(desired) == to_canonical_stream(
             observed
         )
-        assert likeness.is_certain(desired, dict(desired))
+        assert equality.is_known_equal(desired, dict(desired))
 
 
 def test_of_a_thousand_streams_that_are_as_desired_a_few_are_compared_at_length(
@@ -130,7 +130,7 @@ def test_of_a_thousand_streams_that_are_as_desired_a_few_are_compared_at_length(
         return to_canonical_stream(fields)
 
     monkeypatch.setattr("vstream.plan.canonical.to_canonical_stream", count)
-    likeness = Likeness()
+    equality = EqualityCache()
     for number in range(1000):
         desired: dict[str, Any] = {
             "name": f"s{number}",
@@ -139,5 +139,5 @@ def test_of_a_thousand_streams_that_are_as_desired_a_few_are_compared_at_length(
             "metadata": {"a": "b"},
         }
         observed = {"sealed": False, **desired, "consumer_limits": {}, "metadata": {"a": "b", "_nats.ver": "2.15.1"}}
-        assert likeness.is_certain(desired, observed)
+        assert equality.is_known_equal(desired, observed)
     assert len(compared) == 7

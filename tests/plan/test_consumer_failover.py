@@ -19,7 +19,7 @@ def walk_back(
     for step in reversed(steps):
         if walk.is_over:
             break
-        walk.take(step)
+        walk.add(step)
     return walk
 
 
@@ -37,32 +37,32 @@ def stream(*messages: str) -> list[SourcedMessage]:
 
 
 def test_delivery_begins_with_the_first_message_that_was_not_acknowledged() -> None:
-    landing = walk_back(stream("w1", "c1", "w2", "c2", "w3"), {"w": 2, "c": 0}).landing("s", 5)
-    assert (landing.start, landing.again, landing.ahead) == (2, 1, 4)
+    start_point = walk_back(stream("w1", "c1", "w2", "c2", "w3"), {"w": 2, "c": 0}).start_point("s", 5)
+    assert (start_point.seq, start_point.redelivered, start_point.remaining) == (2, 1, 4)
 
 
 def test_where_everything_was_acknowledged_it_begins_after_the_end() -> None:
-    landing = walk_back(stream("w1", "c1", "w2"), {"w": 2, "c": 1}).landing("s", 3)
-    assert (landing.start, landing.again, landing.ahead) == (4, 0, 0)
+    start_point = walk_back(stream("w1", "c1", "w2"), {"w": 2, "c": 1}).start_point("s", 3)
+    assert (start_point.seq, start_point.redelivered, start_point.remaining) == (4, 0, 0)
 
 
 def test_only_what_the_consumer_takes_is_counted() -> None:
-    landing = walk_back(stream("c1", "w1", "w2", "c2"), {"w": 2, "c": 0}, None, "foo.w1").landing("s", 4)
-    assert (landing.start, landing.again, landing.ahead) == (1, 1, 1)
+    start_point = walk_back(stream("c1", "w1", "w2", "c2"), {"w": 2, "c": 0}, None, "foo.w1").start_point("s", 4)
+    assert (start_point.seq, start_point.redelivered, start_point.remaining) == (1, 1, 1)
 
 
 def test_what_does_not_say_where_it_came_from_counts_as_not_acknowledged() -> None:
-    landing = walk_back(stream("w1", "?1", "w2"), {"w": 2}).landing("s", 3)
-    assert landing.start == 4  # it stands before what was certainly acknowledged
-    landing = walk_back(stream("w1", "?1"), {"w": 1}).landing("s", 2)
-    assert landing.start == 2
+    start_point = walk_back(stream("w1", "?1", "w2"), {"w": 2}).start_point("s", 3)
+    assert start_point.seq == 4  # it stands before what was certainly acknowledged
+    start_point = walk_back(stream("w1", "?1"), {"w": 1}).start_point("s", 2)
+    assert start_point.seq == 2
 
 
 def test_an_origin_that_the_stream_has_nothing_newer_of_is_not_looked_for() -> None:
     steps = stream(*(f"w{number}" for number in range(1, 50)))
     walk = walk_back(steps, {"w": 48, "c": 7}, {"c": 7})
     assert walk.is_over
-    assert walk.landing("s", 49).start == 49
+    assert walk.start_point("s", 49).seq == 49
 
 
 def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
@@ -89,11 +89,11 @@ def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
             for origin in ORIGINS
         }
         copied = {origin: number for origin, number in counts.items() if chance.random() < 0.5}
-        landing = walk_back(stream(*new_order), position, copied).landing("s", len(new_order))
-        delivered = new_order[landing.start - 1 :]
+        start_point = walk_back(stream(*new_order), position, copied).start_point("s", len(new_order))
+        delivered = new_order[start_point.seq - 1 :]
         assert set(old_order) - acknowledged <= set(delivered)
-        assert landing.again == len(acknowledged & set(delivered))
-        assert landing.ahead == len(delivered)
+        assert start_point.redelivered == len(acknowledged & set(delivered))
+        assert start_point.remaining == len(delivered)
 
 
 @pytest.mark.parametrize(

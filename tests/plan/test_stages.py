@@ -273,7 +273,7 @@ async def servers_killed_after_a_move(
         name for name, stream in servers.streams_by_name.items() if "foo-write-west" in stream.config.source_names
     ]
     fields = {"at": NOW, "replicas": 3, "leader_since": NOW - timedelta(hours=1)}
-    heard = {"silence": {"foo-write-west": timedelta(seconds=1)}}
+    heard = {"silence_by_source": {"foo-write-west": timedelta(seconds=1)}}
     for name, more in (("foo-write-west", origin), (takers[0], {**heard, **reader})):
         servers.streams_by_name[name] = replace(servers.streams_by_name[name], **{**fields, **more})
     return servers
@@ -284,10 +284,10 @@ async def servers_killed_after_a_move(
     [
         ({}, {}, 0),
         ({"leader_since": NOW}, {}, 1),
-        ({"leader_since": NOW}, {"silence": {}}, 0),  # it has heard of nobody yet
+        ({"leader_since": NOW}, {"silence_by_source": {}}, 0),  # it has heard of nobody yet
         ({"leader_since": NOW}, {"replicas": 1}, 0),  # nobody else can lead it
         ({"leader_since": None}, {}, 0),
-        ({"leader_since": None}, {"silence": {"foo-write-west": timedelta(seconds=4)}}, 1),
+        ({"leader_since": None}, {"silence_by_source": {"foo-write-west": timedelta(seconds=4)}}, 1),
         ({"replicas": 6}, {}, 3),
         ({"replicas": 1}, {}, 3),
         ({"replicas": 2}, {}, 0),  # a server is dead for good

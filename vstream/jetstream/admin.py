@@ -338,7 +338,7 @@ def _read_stream(info: dict[str, Any], account: str | None, origin: str) -> Obse
         replicas=replicas,
         at=_parse_time(info.get("ts")),
         leader_since=_parse_time(cluster.get("leader_since")),
-        silence={} if replicas == 1 else dict(_list_silences(info, name)),
+        silence_by_source={} if replicas == 1 else dict(_list_silences(info, name)),
     )
 
 

@@ -101,7 +101,7 @@ def to_canonical_stream(fields: Mapping[str, Json]) -> dict[str, Json]:
     return form
 
 
-class Likeness:
+class EqualityCache:
     """
     Tells at little cost that a stream is as desired, which nearly all are at most times.
 
@@ -112,7 +112,7 @@ class Likeness:
         self._alike: list[tuple[list[bool], dict[str, Json], dict[str, Json]]] = []
         """Of two configurations that mean the same: which fields of their own they have, and their other fields."""
 
-    def is_certain(self, desired: Mapping[str, Json], observed: Mapping[str, Json]) -> bool:
+    def is_known_equal(self, desired: Mapping[str, Json], observed: Mapping[str, Json]) -> bool:
         """Whether *observed* means what *desired* does. If not, it still may: see `canonical`."""
         (own_fields, common), (own_observed, common_observed) = _split(desired), _split(observed)
         metadata = own_observed[-1]

@@ -52,16 +52,16 @@ class Position:
 
 
 @value_class
-class Landing:
-    """The position in one read stream."""
+class StartPoint:
+    """Where a consumer continues in one read stream."""
 
     stream: str
     """The physical stream."""
-    start: int
+    seq: int
     """The first sequence that may be unacknowledged: delivery begins there."""
-    again: int
+    redelivered: int
     """Acknowledged messages from there on, which will be delivered again."""
-    ahead: int
+    remaining: int
     """All messages from there on that match the consumer's filters."""
 
 
@@ -99,7 +99,7 @@ class BackwardScan:
         """Whether nothing further back can be newer than the position."""
         return not self._open
 
-    def take(self, step: SourcedMessage) -> None:
+    def add(self, step: SourcedMessage) -> None:
         """Add the next message, going backwards."""
         self._steps.append(step)
         if self._was_acknowledged(step):
@@ -108,18 +108,18 @@ class BackwardScan:
             # Whatever does not say where it came from counts as not acknowledged.
             self._newer = step.seq
 
-    def landing(self, stream: str, last: int) -> Landing:
+    def start_point(self, stream: str, last: int) -> StartPoint:
         """The result, once the scan is over or the stream has no more. *last* is the stream's last sequence."""
         start = last + 1 if self._newer is None else self._newer
-        ahead = [step for step in self._steps if step.seq >= start and takes(self._filters, step.subject)]
-        again = sum(map(self._was_acknowledged, ahead))
-        return Landing(stream=stream, start=start, again=again, ahead=len(ahead))
+        remaining = [step for step in self._steps if step.seq >= start and receives(self._filters, step.subject)]
+        redelivered = sum(map(self._was_acknowledged, remaining))
+        return StartPoint(stream=stream, seq=start, redelivered=redelivered, remaining=len(remaining))
 
     def _was_acknowledged(self, step: SourcedMessage) -> bool:
         return step.origin is not None and step.origin_seq <= self._position.get(step.origin, 0)
 
 
-def takes(filters: Sequence[str], subject: str) -> bool:
+def receives(filters: Sequence[str], subject: str) -> bool:
     """Whether a consumer with *filters* receives messages on *subject*."""
     return not filters or any(matches(subject, pattern) for pattern in filters)
 

@@ -117,7 +117,7 @@ def diff_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
 def _compare_consumer(consumer: RenderedConsumer, context: DiffContext, *, is_silent: bool) -> Iterable[Outcome]:
     observed = context.observed.consumers.get(consumer.config.stream, {}).get(consumer.config.durable)
     if is_silent:
-        yield Blocked.of_silent(consumer)
+        yield Blocked.because_unanswered(consumer)
     elif observed is None:
         yield CreateConsumer(config=consumer.config, region=consumer.region)
     else:

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache
 from typing import TypeAlias
 
-from vstream.plan.canonical import Likeness, to_canonical_stream
+from vstream.plan.canonical import EqualityCache, to_canonical_stream
 from vstream.plan.plan import Blocked, Change, Note, RuleChange
 from vstream.plan.rules import LoadedEntries, OwnRules, diff_rules, list_account_entries, list_rule_entries
 from vstream.syntax.document import Json
@@ -53,17 +53,17 @@ class DiffContext:
     observed: Observed
     adopt: frozenset[str]
     """Streams and consumers that vstream did not create and may take over; `all` means every one that is needed."""
-    owned: Mapping[str, ObservedStream]
+    owned_streams: Mapping[str, ObservedStream]
     """Existing streams of this topology, whether or not it still lists them."""
-    undesired: Mapping[str, ObservedStream]
-    """Streams of *owned* that the topology no longer lists."""
-    form_of: Callable[[str], Mapping[str, Json]]
+    undesired_streams: Mapping[str, ObservedStream]
+    """Those of *owned_streams* that the topology no longer lists."""
+    canonical_form_of: Callable[[str], Mapping[str, Json]]
     """The canonical form of an observed stream: most are as desired, and nobody asks for theirs."""
     siblings: Mapping[str, Sequence[RenderedStream]]
     """Virtual stream → its desired physical streams."""
     readers: Mapping[str, Sequence[str]]
     """Stream → the desired streams that source or mirror it."""
-    likeness: Likeness
+    equality: EqualityCache
     rule_changes: tuple[RuleChange, ...]
     desired_rule_count: int
     """Number of mapping rules and account entries that every server should have loaded."""
@@ -110,17 +110,17 @@ class DiffContext:
         # A plain stream that is taken over stays until the topology does not name it any more.
         staying = desired | {stream.takes_over for stream in bundle.streams if stream.takes_over is not None}
         owned = {name: stream for name, stream in observed.streams.items() if stream.config.owner == topology.name}
-        form_of = cache(lambda name: to_canonical_stream(observed.streams[name].config.fields))
+        canonical_form_of = cache(lambda name: to_canonical_stream(observed.streams[name].config.fields))
         desired_rules = {**list_rule_entries(bundle.mappings), **list_account_entries(bundle.accounts)}
         return cls(
             topology=topology,
             bundle=bundle,
             observed=observed,
             adopt=adopt,
-            owned=owned,
-            undesired={name: stream for name, stream in owned.items() if name not in staying},
-            form_of=form_of,
-            likeness=Likeness(),
+            owned_streams=owned,
+            undesired_streams={name: stream for name, stream in owned.items() if name not in staying},
+            canonical_form_of=canonical_form_of,
+            equality=EqualityCache(),
             siblings=siblings,
             readers=readers,
             desired_rule_count=len(desired_rules),

@@ -71,7 +71,7 @@ def diff(topology: Topology, bundle: Bundle, observed: Observed, *, adopt: froze
             topology=topology.name,
             observed_digest=Fingerprint(partial(_compute_digest, context, ())),
             blocked=blocked,
-            owned_stream_count=len(context.owned),
+            owned_stream_count=len(context.owned_streams),
         )
     outcomes = [outcome for stream in bundle.streams for outcome in _compare_stream(stream, context)]
     for transition in _TRANSITIONS:
@@ -85,7 +85,7 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
     blocked = [outcome for outcome in outcomes if isinstance(outcome, Blocked)]
     blocked.sort(key=lambda outcome: outcome.name)
     desired = context.desired_names
-    compared = [name for name in context.streams if name in desired or name in context.owned]
+    compared = [name for name in context.streams if name in desired or name in context.owned_streams]
     gates = gates_of(changes, context)
     return Plan(
         topology=context.topology.name,
@@ -98,7 +98,7 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
         gates=gates,
         interrupted_gates=tuple(gate for gate in list_interrupted_gates(changes, context) if gate not in gates),
         notes=tuple(outcome for outcome in outcomes if isinstance(outcome, Note)),
-        owned_stream_count=len(context.owned),
+        owned_stream_count=len(context.owned_streams),
         desired_rule_count=context.desired_rule_count,
     )
 
@@ -106,7 +106,7 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
 def _compute_digest(context: DiffContext, names: Iterable[str]) -> str:
     """Of everything that a plan depends on: streams it wants or owns, which *names* are, and the loaded rules."""
     observed = context.observed
-    streams = {name: [context.form_of(name), observed.streams[name].created] for name in names}
+    streams = {name: [context.canonical_form_of(name), observed.streams[name].created] for name in names}
     all_consumers = [consumer for on_stream in observed.consumers.values() for consumer in on_stream.values()]
     durables = {}
     for consumer in all_consumers:
@@ -121,7 +121,7 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
     """The changes that make one physical stream as desired, in order; or why none can."""
     name = stream.config.name
     observed = context.streams.get(name)
-    if observed is not None and context.likeness.is_certain(stream.config.fields, observed.config.fields):
+    if observed is not None and context.equality.is_known_equal(stream.config.fields, observed.config.fields):
         return
     if observed is not None and observed.config.metadata_value(RESTORE_KEY) is not None:
         yield Blocked.of(
@@ -139,7 +139,7 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
     if seed_region.is_copy(observed) and observed.config.owner == context.topology.name:
         fields, notes = _compare_fields(stream, observed, context)
         yield from notes
-        yield from seed_region.resume_copy(stream, observed, fields)
+        yield from seed_region.finish_copy(stream, observed, fields)
         return
     can_turn = change_consistency.can_become_sourced(stream, observed, context)
     if not can_turn and (blocked := _block_foreign(stream, observed, context)):
@@ -150,7 +150,7 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
     if can_turn:
         other_fields = [change for change in fields if change.field != "mirror"]
         blocked = _block_refused(stream, other_fields, context)
-        yield from [blocked] if blocked else seed_region.resume_copy(stream, observed, other_fields)
+        yield from [blocked] if blocked else seed_region.finish_copy(stream, observed, other_fields)
     elif fields:
         yield from _update(stream, observed, fields, context)
 
@@ -158,7 +158,7 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
 def _create(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
     name = stream.config.name
     if name in context.observed.unanswered:
-        yield Blocked.of_silent(stream)
+        yield Blocked.because_unanswered(stream)
         return
     # What takes over a former stream gets the history from there.
     follows_former = (stream.takes_over or "").startswith(FORMER_PREFIX)
@@ -196,7 +196,7 @@ def _update(
         dead_sources={origin: ends for origin, ends in left_open.items() if origin not in desired.source_names},
         needs_only_note=bool(left_open) and left_open.keys().isdisjoint(observed.config.source_names),
     )
-    if change_sources.is_stopped(observed):
+    if change_sources.has_stopped_sourcing(observed):
         yield change_sources.start_sources(update)
     elif not change_sources.find_reconfigured_sources(fields):
         yield update
@@ -228,7 +228,7 @@ def _unknown_fields(desired: StreamConfig, observed: StreamConfig) -> dict[str, 
 
 def _make_canonical_config(observed: ObservedStream, context: DiffContext) -> StreamConfig:
     name = observed.config.name
-    return StreamConfig(name=name, fields=context.form_of(name))
+    return StreamConfig(name=name, fields=context.canonical_form_of(name))
 
 
 def _block_foreign(stream: RenderedStream, observed: ObservedStream, context: DiffContext) -> Blocked | None:
@@ -299,7 +299,7 @@ def _compare_fields(
     stream: RenderedStream, observed: ObservedStream, context: DiffContext
 ) -> tuple[tuple[FieldChange, ...], tuple[Note, ...]]:
     """How *observed* differs from *stream*, field by field, and what is left as it is."""
-    before = context.form_of(stream.config.name)
+    before = context.canonical_form_of(stream.config.name)
     desired = start_sequence.preserve_start_sequences(stream.config, _make_canonical_config(observed, context))
     after = to_canonical_stream(desired.fields)
     if before == after:

@@ -146,7 +146,7 @@ def _is_moving(stream: ObservedStream) -> bool:
 
 def _is_waiting(reader: ObservedStream, origin: ObservedStream) -> bool:
     """Whether *reader* has not heard of *origin* since that has its leader: it asks again only later."""
-    silence = reader.silence.get(origin.config.name)
+    silence = reader.silence_by_source.get(origin.config.name)
     if silence is None or reader.at is None or reader.replicas == 1:
         return False
     return reader.at - silence < (origin.leader_since or reader.at - timedelta(seconds=ALIVE_SECONDS))

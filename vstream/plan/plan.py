@@ -251,7 +251,7 @@ class Blocked:
         return cls(name=item.config.name, region=item.region, reason=reason, hint=hint)
 
     @classmethod
-    def of_silent(cls, item: RenderedStream | RenderedConsumer) -> Blocked:
+    def because_unanswered(cls, item: RenderedStream | RenderedConsumer) -> Blocked:
         """Nobody says whether *item* is as it should be."""
         return cls.of(item, UNANSWERED, f"is `{item.region}` down? plan again when it is back")
 
@@ -273,7 +273,7 @@ class RegionLoss:
     readers: Mapping[str, int | None]
     last_seqs: Mapping[str, int] = dataclass_field(default_factory=dict)
     """The last sequence of each of them, before that was measured."""
-    waiting: int = 0
+    waiting_count: int = 0
     """How many more messages a reader knew of when it last heard of it."""
     is_origin: bool = False
     """Whether it is an origin: in the end, all have what the furthest of its copies has."""
@@ -284,8 +284,8 @@ class RegionLoss:
         most = max(positions.values(), default=0)
         held = ", ".join(f"`{name}` has {_describe_share(seq, most)}" for name, seq in sorted(self.readers.items()))
         text = f"what was acknowledged in `{self.region}` after sequence {most:,} of `{self.stream}`"
-        if self.waiting:
-            text += f", {self.waiting:,} messages at least,"
+        if self.waiting_count:
+            text += f", {self.waiting_count:,} messages at least,"
         text += f" is lost; up to there {held}"
         if not self.is_origin and (behind := [name for name, seq in positions.items() if seq < most]):
             text += f": {', '.join(f'`{name}`' for name in sorted(behind))} will not get the rest by itself"

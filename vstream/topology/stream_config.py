@@ -313,7 +313,7 @@ class ObservedStream:
     """When its leader said so."""
     leader_since: datetime | None = None
     """None before 2.12, and with one replica."""
-    silence: Mapping[str, timedelta] = field(default_factory=dict)
+    silence_by_source: Mapping[str, timedelta] = field(default_factory=dict)
     """For how long it has not heard of each stream that it takes from; with one replica nobody asks."""
 
 

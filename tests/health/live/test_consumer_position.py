@@ -48,7 +48,7 @@ async def continue_reader(connection: Connection, text: bytes, acknowledged: int
     )
     connections = {"central": connection}
     move = await plan_move(request, render_bundle(topology), connections)
-    return move.landing.start, await carry_out_move(move, connections)
+    return move.start.seq, await carry_out_move(move, connections)
 
 
 async def publish(server: JetStreamServer, number: int) -> None:

@@ -138,7 +138,7 @@ async def test_an_origin_whose_newest_messages_are_gone_from_a_reader_goes_on_af
     await asyncio.to_thread(fill, old, "foo", [("foo.b", b"", None)])
     async with connect(Endpoint(urls=(old.url,)), "east") as connection:
         positions = LivePositionReader(connection)
-        held = await positions.find_in_lost(origin, "foo")
+        held = await positions.find_position_in_lost(origin, "foo")
         assert held.seq is not None
         assert held.seq < len(written)
         # It may have stood anywhere up to the last one, and asks for what comes after that.
@@ -162,7 +162,7 @@ async def test_a_lost_origins_end_is_found_however_much_others_have_published_si
         async with connect(Endpoint(urls=(server.url,)), "east") as connection:
             positions = LivePositionReader(connection)
             assert await positions.sequence_after("foo-write-west", ["foo"]) == 8
-            position = await positions.find_in_lost("foo-write-north", "foo")
+            position = await positions.find_position_in_lost("foo-write-north", "foo")
             assert (position.seq, position.last_heard_of) == (None, 0)
 
 

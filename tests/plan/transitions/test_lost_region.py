@@ -145,7 +145,7 @@ async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> 
         plan_loss(render_streams(TWO), observed, replace(LOSS, last_seqs=dict.fromkeys(LOSS.last_seqs, 99))), reviewed
     )
     with pytest.raises(StalePlanError):
-        require_same(plan_loss(render_streams(TWO), observed, replace(LOSS, waiting=1)), reviewed)
+        require_same(plan_loss(render_streams(TWO), observed, replace(LOSS, waiting_count=1)), reviewed)
 
 
 def test_only_streams_of_the_region_that_nobody_answers_for_are_given_up() -> None:
@@ -163,7 +163,7 @@ def test_a_loss_says_who_has_how_much() -> None:
         str(alike)
         == "what was acknowledged in `east` after sequence 7 of `w` is lost; up to there `a` has it, `b` has it"
     )
-    behind = RegionLoss(stream="w", region="east", readers={"a": 7, "b": 3, "c": None}, waiting=4)
+    behind = RegionLoss(stream="w", region="east", readers={"a": 7, "b": 3, "c": None}, waiting_count=4)
     assert str(behind) == (
         "what was acknowledged in `east` after sequence 7 of `w`, 4 messages at least, is lost; up to there `a` has it, "
         "`b` has it up to 3 only, `c` has an unknown part of it: `b` will not get the rest by itself"

@@ -28,25 +28,25 @@ def render_position(position: Position, when: str) -> Iterator[Text]:
 
 def render_failover(move: ConsumerMove) -> Iterator[Text]:
     """Where it was, where that is in the other region, and what comes again."""
-    position, landing, consumer = move.position, move.landing, move.existing
+    position, start, consumer = move.position, move.start, move.existing
     yield from render_position(position, f"as of {position.at}" if move.is_recorded else "now")
     verb = "replaces" if consumer else "makes"
     yield Text.assemble(
         f"  {verb} ",
         (move.config.name, "bold"),
-        f", beginning with sequence {landing.start:,}: {landing.ahead:,} messages",
+        f", beginning with sequence {start.seq:,}: {start.remaining:,} messages",
     )
     if consumer is not None and consumer.delivered:
         yield Text(
             f"      it was at {consumer.ack_floor:,} ({consumer.unacknowledged:,} not acknowledged); that position is dropped"
         )
-    yield Text.assemble("  delivered again: at least ", (f"{landing.again:,}", "bold"))
+    yield Text.assemble("  delivered again: at least ", (f"{start.redelivered:,}", "bold"))
     if position.beyond:
         yield Text(f"      and {position.beyond:,} that were acknowledged out of order")
     if position.unacknowledged:
         yield Text(f"      and up to {position.unacknowledged:,} that were delivered and not acknowledged")
     if move.is_recorded:
-        since = landing.ahead - landing.again
+        since = start.remaining - start.redelivered
         yield Text(f"      and what was acknowledged since then: at most {since:,}, all that is there by now")
     yield Text("  skipped: nothing")
 
@@ -97,16 +97,16 @@ def _synced_as_dict(synced: SyncedConsumer) -> dict[str, Any]:
 
 def failover_as_dict(move: ConsumerMove, to: str, pending: int | None, *, is_done: bool) -> dict[str, object]:
     """What `consumer failover` will do, or has done."""
-    position, landing = move.position, move.landing
+    position, start = move.position, move.start
     return {
         "position": consumer_failover.as_dict(position),
         "to": to,
         "consumer": move.config.name,
         "replaces": move.existing is not None,
-        "start": landing.start,
-        "seen_twice": landing.again,
+        "start": start.seq,
+        "seen_twice": start.redelivered,
         "seen_twice_at_most": move.seen_twice_at_most,
-        "ahead": landing.ahead,
+        "ahead": start.remaining,
         "done": is_done,
         "pending": pending,
     }

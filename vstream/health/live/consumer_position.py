@@ -20,14 +20,14 @@ from vstream.jetstream.region_connections import connect_all
 from vstream.jetstream.source_header import origin_of, read_positions
 from vstream.plan.consumer_failover import (
     BackwardScan,
-    Landing,
     Position,
     SourcedMessage,
+    StartPoint,
     filters_of,
     move_position,
     parse_record,
+    receives,
     record_name,
-    takes,
 )
 from vstream.render.pipeline import render_bundle
 from vstream.topology import naming, physical
@@ -78,7 +78,7 @@ class ConsumerMove:
 
     request: MoveRequest
     position: Position
-    landing: Landing
+    start: StartPoint
     existing: ObservedConsumer | None
     """The consumer that is there already."""
     config: ConsumerConfig
@@ -90,8 +90,8 @@ class ConsumerMove:
     def seen_twice_at_most(self) -> int:
         """Messages that may be delivered again."""
         if self.is_recorded:
-            return self.landing.ahead
-        return self.landing.again + self.position.beyond + self.position.unacknowledged
+            return self.start.remaining
+        return self.start.redelivered + self.position.beyond + self.position.unacknowledged
 
 
 async def read_position_in(
@@ -122,10 +122,10 @@ async def plan_move(request: MoveRequest, bundle: Bundle, connections: Connectio
     existing = await ask_until_available(lambda: find_consumer(JetStreamAdmin(target), name, request.name))
     base = _base_config(bundle, existing, name, request.name, position)
     ended = await _find_end(request, position, target) if is_recorded else None
-    landing = await resume_sequence(target, request.stream, request.to, position, filters_of(base.fields), ended)
-    config = move_position(base, position, landing.start)
+    start = await find_start_point(target, request.stream, request.to, position, filters_of(base.fields), ended)
+    config = move_position(base, position, start.seq)
     return ConsumerMove(
-        request=request, position=position, landing=landing, existing=existing, config=config, is_recorded=is_recorded
+        request=request, position=position, start=start, existing=existing, config=config, is_recorded=is_recorded
     )
 
 
@@ -224,7 +224,7 @@ async def read_position(
     origins = origins_of(stream)
     filters = filters_of(observed.config.fields)
     after = [step async for step in _walk_back(connection, name, delivered, floor, origins, direct.read_message)]
-    acknowledged = sum(takes(filters, step.subject) for step in after) - observed.unacknowledged
+    acknowledged = sum(receives(filters, step.subject) for step in after) - observed.unacknowledged
     is_mirror = stream.consistency.has_mirrors
     seqs = {origins[0]: floor} if is_mirror else await _read_before(connection, name, floor, origins, earlier)
     return Position(
@@ -242,14 +242,14 @@ async def read_position(
     )
 
 
-async def resume_sequence(
+async def find_start_point(
     connection: Connection,
     stream: VirtualStream,
     region: str,
     at: Position,
     filters: Sequence[str],
     ended: datetime | None = None,
-) -> Landing:
+) -> StartPoint:
     """
     The sequence that continues *at* in the stream that *region* reads from. Raises as requests do.
 
@@ -266,15 +266,15 @@ async def resume_sequence(
         if ended is not None:
             floor = await _lower_floor(connection, name, min(floor, last), before, ended)
         steps = [step async for step in _walk_back(connection, name, last, max(floor, before), (), _ask_leader)]
-        ahead = sum(takes(filters, step.subject) for step in steps)
-        return Landing(stream=name, start=floor + 1, again=0, ahead=ahead)
+        remaining = sum(receives(filters, step.subject) for step in steps)
+        return StartPoint(stream=name, seq=floor + 1, redelivered=0, remaining=remaining)
     walk = BackwardScan(at.origins, positions, filters)
     if not walk.is_over:
         async for step in _walk_back(connection, name, last, before, tuple(at.origins), _ask_leader):
-            walk.take(step)
+            walk.add(step)
             if walk.is_over:
                 break
-    return walk.landing(name, last)
+    return walk.start_point(name, last)
 
 
 async def _find_end(request: MoveRequest, at: Position, connection: Connection) -> datetime:

@@ -281,7 +281,7 @@ class LiveGateChecker:
         ):
             return f"`{copy.name}` holds {copy.messages:,} messages, `{donor.name}` {donor.messages:,}"
         for origin in donor.config.source_names:
-            position = await self._positions.find(donor, origin)
+            position = await self._positions.find_position(donor, origin)
             if position.seq is None:
                 return f"{position.explain_unknown()}; {BEACON_HINT}"
         return None
@@ -341,7 +341,7 @@ class LiveGateChecker:
             return None  # nothing is left in it that could be taken
         if reader.config.start_seq_of(origin.name) > origin.last_seq:
             return None  # it began with what comes after
-        position = await self._positions.find_quickly(reader, origin)
+        position = await self._positions.find_position_quickly(reader, origin)
         if position.seq is None:
             # Those that it listens on, also where no client is mapped to it any more.
             subjects = quote_names(origin.config.subjects) or f"`{origin.name}`"

@@ -49,14 +49,14 @@ async def _measure_loss(
     name: str, region: str, readers: Sequence[ObservedStream], position_reader: LivePositionReader
 ) -> RegionLoss:
     """What *readers* lack of the write stream *name*, which was in *region*."""
-    positions = [await position_reader.find_in_lost(name, reader.config.name) for reader in readers]
+    positions = [await position_reader.find_position_in_lost(name, reader.config.name) for reader in readers]
     furthest = max((position.seq or 0 for position in positions), default=0)
     return RegionLoss(
         stream=name,
         region=region,
         readers={position.reader.name: position.seq for position in positions},
         last_seqs={reader.config.name: reader.last_seq for reader in readers},
-        waiting=max((position.last_heard_of - furthest for position in positions), default=0),
+        waiting_count=max((position.last_heard_of - furthest for position in positions), default=0),
     )
 
 

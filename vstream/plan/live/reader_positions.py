@@ -100,7 +100,7 @@ class LivePositionReader:
 
     async def _bound_position(self, origin: str, name: str) -> int:
         """The last sequence of *origin*, which is gone, that the reader *name* can have taken."""
-        position = await self.find_in_lost(origin, name)
+        position = await self.find_position_in_lost(origin, name)
         reader, seq = position.reader, position.seq
         if not seq:
             return position.at_most
@@ -143,17 +143,17 @@ class LivePositionReader:
         """The sequence after the last one that *reader* has taken, by origin. Raises VstreamError where that is unknown."""
         following = {}
         for origin in origins:
-            position = await self.find(reader, origin)
+            position = await self.find_position(reader, origin)
             if position.seq is None:
                 raise VstreamError(position.explain_unknown(), hint=BEACON_HINT)
             following[origin] = position.seq + 1
         return following
 
-    async def find(self, reader: LiveStream, name: str) -> ReaderPosition:
+    async def find_position(self, reader: LiveStream, name: str) -> ReaderPosition:
         """In the stream *name*, however much of *reader* must be read for it."""
         if name in reader.positions:
             return ReaderPosition(reader=reader, origin=name, seq=reader.positions[name])
-        position = await self.find_quickly(reader, await self.read_stream(name))
+        position = await self.find_position_quickly(reader, await self.read_stream(name))
         seq = position.seq
         if seq is None:
             seq = await self._read_newest(reader, name)
@@ -161,7 +161,7 @@ class LivePositionReader:
             seq = max(reader.config.start_seq_of(name) - 1, 0)
         return replace(position, seq=seq)
 
-    async def find_quickly(self, reader: LiveStream, origin: LiveStream) -> ReaderPosition:
+    async def find_position_quickly(self, reader: LiveStream, origin: LiveStream) -> ReaderPosition:
         """From what servers say, and from few messages of *reader*."""
         seq = reader.positions.get(origin.name)
         if seq is None and not origin.messages:
@@ -172,7 +172,7 @@ class LivePositionReader:
             seq = origin.last_seq
         return ReaderPosition(reader=reader, origin=origin.name, seq=seq)
 
-    async def find_in_lost(self, origin: str, name: str) -> ReaderPosition:
+    async def find_position_in_lost(self, origin: str, name: str) -> ReaderPosition:
         """Of the reader *name* in a stream *origin* that does not answer."""
         reader = await self.read_stream(name)
         # Where it is noted, or the server says it, nobody reads back what others have published since: hours of it.

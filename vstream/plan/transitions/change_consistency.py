@@ -68,7 +68,7 @@ def block_abandoned_streams(outcomes: Sequence[Outcome], context: DiffContext) -
     Where it has one, nothing of it stays.
     """
     yield from outcomes
-    for name, stream in sorted(context.undesired.items()):
+    for name, stream in sorted(context.undesired_streams.items()):
         virtual, role = stream.config.virtual or "", stream.config.metadata_value(ROLE_KEY)
         siblings = context.siblings.get(virtual, ())
         if role not in _TAKES_PUBLISHES or not siblings:

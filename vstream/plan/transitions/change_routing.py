@@ -63,9 +63,9 @@ def block_profile_change(context: DiffContext) -> tuple[Blocked, ...]:
     routing, _ = _describe_layout(first.name, first)
     if routing == _ACCOUNTS:
         layouts.add((_MAPPED, True))
-    elif routing == _MAPPED and _are_clients_in_mapped(context.owned):
+    elif routing == _MAPPED and _are_clients_in_mapped(context.owned_streams):
         layouts.add((_ACCOUNTS, False))
-    owned = sorted(context.owned.items())
+    owned = sorted(context.owned_streams.items())
     foreign = [(name, stream) for name, stream in owned if _describe_layout(name, stream.config) not in layouts]
     return tuple(_block_other_layout(name, stream, routing) for name, stream in foreign)
 
@@ -123,7 +123,7 @@ def block_unreachable_accounts(outcomes: Sequence[Outcome], context: DiffContext
     accounts = {account.name for account in context.bundle.accounts}
     if accounts and not domains and not any(name.startswith(stream_config.HIDDEN_PREFIXES) for name in accounts):
         return  # a topology that does not move after all: the accounts go last
-    for name, stream in sorted(context.undesired.items()):
+    for name, stream in sorted(context.undesired_streams.items()):
         account, separator, _ = name.rpartition(stream_config.ACCOUNT_SEPARATOR)
         if separator and account not in accounts | domains and not account.startswith(stream_config.FORMER_PREFIX):
             yield Blocked(
@@ -173,7 +173,7 @@ def block_half_moved_streams(outcomes: Sequence[Outcome], context: DiffContext) 
     yield from outcomes
     if all(rule.only_removes for rule in context.rule_changes):
         return
-    for name, stream in sorted(context.undesired.items()):
+    for name, stream in sorted(context.undesired_streams.items()):
         if name.startswith(stream_config.FORMER_PREFIX):
             yield Blocked(
                 name=name,
@@ -223,7 +223,7 @@ def note_deaf_subscribers(outcomes: Sequence[Outcome], context: DiffContext) -> 
     accounts = [rule for rule in context.rule_changes if rule.kind == ACCOUNT]
     new = {account.source.partition(" ")[2] for account in accounts if account.before is None}
     sizes = Counter(address.region for address in context.bundle.servers)
-    if not context.owned or max(sizes.values(), default=0) < _MIN_CLUSTER_SERVERS:
+    if not context.owned_streams or max(sizes.values(), default=0) < _MIN_CLUSTER_SERVERS:
         return
     for account in context.bundle.accounts:
         heard = {
@@ -246,10 +246,10 @@ def note_profile_change(outcomes: Sequence[Outcome], context: DiffContext) -> It
 
 
 def _write_profile_note(context: DiffContext) -> str | None:
-    if not (context.undesired or context.rule_changes):
+    if not (context.undesired_streams or context.rule_changes):
         return None
     staying = {_describe_layout(stream.config.name, stream.config) for stream in context.desired_streams}
-    undesired = {_describe_layout(name, stream.config) for name, stream in context.undesired.items()}
+    undesired = {_describe_layout(name, stream.config) for name, stream in context.undesired_streams.items()}
     new, old, former = (_ACCOUNTS, False), (_MAPPED, False), (_MAPPED, True)
     if former in undesired:
         return _TAKEN_OUT

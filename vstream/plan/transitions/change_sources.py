@@ -45,7 +45,7 @@ def drops_source(fields: Sequence[FieldChange]) -> bool:
     return any(change.is_source and change.after is None for change in fields)
 
 
-def is_stopped(observed: ObservedStream) -> bool:
+def has_stopped_sourcing(observed: ObservedStream) -> bool:
     """Whether *observed* has stopped to reconfigure a source, and does not source again yet."""
     return bool(parse_positions(observed.config.metadata)) and not seed_region.is_copy(observed)
 

@@ -35,7 +35,7 @@ CLOSED = f"{PHYSICAL_PREFIX}.closed"
 def delete_undesired_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """Delete the streams that the topology no longer has. Those that clients can reach close first."""
     yield from outcomes
-    for _, stream in sorted(context.undesired.items()):
+    for _, stream in sorted(context.undesired_streams.items()):
         config, messages, consumers = stream.config, stream.messages, stream.consumers
         role = next((role for role in Role if role.value == config.metadata_value(ROLE_KEY)), None)
         delete = Delete(config=config, region=config.region, role=role, messages=messages, consumers=consumers)

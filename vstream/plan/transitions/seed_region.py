@@ -91,7 +91,7 @@ def plan_copy(stream: RenderedStream, donor: str) -> Iterator[Create | Update]:
     yield _seed_source(stream, ())
 
 
-def resume_copy(stream: RenderedStream, observed: ObservedStream, fields: Sequence[FieldChange]) -> Iterator[Update]:
+def finish_copy(stream: RenderedStream, observed: ObservedStream, fields: Sequence[FieldChange]) -> Iterator[Update]:
     """What is left to do for a copy that exists; *fields* is how it differs from *stream*."""
     if observed.config.mirror_name is not None:
         yield stop_copy(stream, observed.config.mirror_name)

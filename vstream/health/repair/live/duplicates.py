@@ -73,9 +73,8 @@ async def _compare(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> 
     stored, copy = await asyncio.gather(
         *(direct.get_by_seq_from_leader(scan.connection, scan.name, place, timeout=TIMEOUT) for place in (stays, goes))
     )
-    return DuplicatePair(
-        origin=origin, origin_seq=seq, kept_seq=stays, deleted_seq=goes, difference=_difference(stored, copy, seq)
-    )
+    difference = _difference(stored, copy, seq)
+    return DuplicatePair(origin=origin, origin_seq=seq, kept_seq=stays, deleted_seq=goes, difference=difference)
 
 
 async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:

@@ -19,8 +19,8 @@ from vstream.health.repair.contents import (
     RECREATED,
     ContentRepairs,
     MissingMessage,
-    SubjectRank,
     Replay,
+    SubjectRank,
     find_missing_sequences,
     find_obstacle,
 )
