@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.capture.records import OperationKind, OperationOutcome
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.capture.verdict.verdict import About, CaseStatus
+from vstream.capture.verdict.verdict import CaseKind, CaseStatus
 from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.lint.check_scenario import check_scenario
@@ -254,11 +254,11 @@ def lines(profile: str, version: str, fault: str, capture: Capture, verdict: Ver
 
 def problems(verdict: Verdict) -> list[str]:
     """What must not be: something lost, doubled or out of order, or a fault, a step or a stream that nothing is known of."""
-    asked = {About.SAFETY, About.FAULT, About.CAPTURE, About.SERVERS}
+    asked = {CaseKind.SAFETY, CaseKind.FAULT, CaseKind.CAPTURE, CaseKind.SERVERS}
     return [
         f"{case.name}: {case.detail}"
         for case in verdict.cases
-        if case.about in asked and case.status is not CaseStatus.PASS
+        if case.kind in asked and case.status is not CaseStatus.PASS
     ]
 
 

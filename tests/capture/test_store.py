@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         list(capture.operations())
 
 
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"format": 99}', '{"format": 1}'])
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"format": 1}', '{"format": 99}', '{"format": 2}'])
 def test_what_is_no_capture_is_said(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "manifest.json").write_text(text, encoding="utf-8")

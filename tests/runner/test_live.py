@@ -35,7 +35,7 @@ from vstream.capture.verdict.verdict import CaseStatus
 from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.lab.status import list_lab_names
-from vstream.runner.events import Sampled, StepBegan, StepEnded, WorkerProgress
+from vstream.runner.events import SampleTaken, StepBegan, StepEnded, WorkerProgress
 from vstream.scenario import faults
 from vstream.scenario.faults import FaultSpec
 from vstream.scenario.model import (
@@ -88,7 +88,7 @@ async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: P
     assert {sample.region for sample in capture.samples()} == set(REGIONS)
     assert any(sample.control_plane for sample in capture.samples())
     assert any(sample.links for sample in capture.samples())
-    assert {type(event) for event in seen} >= {StepBegan, StepEnded, WorkerProgress, Sampled}
+    assert {type(event) for event in seen} >= {StepBegan, StepEnded, WorkerProgress, SampleTaken}
     assert list_lab_names() == ()
     every_client_operation_is_tried_once(capture)
 
@@ -306,7 +306,7 @@ def test_a_step_drains_a_region_as_the_command_does(broken_west: Capture) -> Non
 
 def test_faults_are_recorded_with_what_showed_them(broken_west: Capture) -> None:
     confirmed = [fault for fault in broken_west.faults() if fault.outcome is FaultOutcome.CONFIRMED]
-    assert [(operation.id, operation.asked, operation.regions, operation.outcome) for operation in confirmed] == [
+    assert [(operation.id, operation.command, operation.regions, operation.outcome) for operation in confirmed] == [
         ("paused", "pause west", ("west",), FaultOutcome.CONFIRMED),
         ("killed", "kill-region west", ("west",), FaultOutcome.CONFIRMED),
     ]
@@ -353,7 +353,7 @@ async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: P
         (None, Wait(nanoseconds=NS)),
     )
     capture, _ = await run_scenario(rehearsal, tmp_path / "capture")
-    assert [(fault.asked, fault.outcome) for fault in capture.faults()] == [
+    assert [(fault.command, fault.outcome) for fault in capture.faults()] == [
         ("disk-full east", FaultOutcome.CONFIRMED),
         ("power-loss west --lose 2s", FaultOutcome.CONFIRMED),
     ]
@@ -383,7 +383,7 @@ async def test_a_version_without_cursors_converges_too_and_an_upgrade_says_what_
     windows = {window.name: window.is_ok for window in capture.windows()}
     assert windows == {"load": True, "together": True, "upgrade": True, "quiesce": True}
     (fault,) = capture.faults()
-    assert (fault.asked, fault.regions) == ("upgrade west --to 2.15.1", ("west",))
+    assert (fault.command, fault.regions) == ("upgrade west --to 2.15.1", ("west",))
     assert fault.outcome is FaultOutcome.CONFIRMED
     assert "1 restarted, and running 2.15.1" in (fault.evidence or "")
     assert {server.name: server.version for server in capture.manifest().servers} == {
@@ -409,7 +409,7 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
     capture, _ = await run_scenario(rehearsal, tmp_path / "capture")
 
     (fault,) = capture.faults()
-    assert (fault.asked, fault.regions) == ("isolate west", ("west",))
+    assert (fault.command, fault.regions) == ("isolate west", ("west",))
     assert fault.outcome is FaultOutcome.CONFIRMED
     assert "central ↔ west, east ↔ west" in (fault.evidence or "")
     for region in REGIONS:

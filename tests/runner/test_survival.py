@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vstream.capture.verdict.verdict import About, Case, CaseStatus
+from vstream.capture.verdict.verdict import Case, CaseKind, CaseStatus
 from vstream.findings import Span
 from vstream.runner.survival import drop_retried
 from vstream.scenario.model import Compare, Expectation, Measure
@@ -13,7 +13,7 @@ _HERE = Span.point("scenario.yaml", 1, 1)
 def _case(window: str, status: CaseStatus, *, value: float = 1, measure: Measure = Measure.WORKS) -> Case:
     expectation = Expectation(measure=measure, compare=Compare.EQUAL, value=value, span=_HERE, window=window)
     return Case(
-        about=About.EXPECTATION,
+        kind=CaseKind.EXPECTATION,
         name=window,
         status=status,
         detail="",

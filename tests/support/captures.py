@@ -320,17 +320,17 @@ def _sample(history: History, end: int) -> None:
 
 
 def fault(
-    asked: str = "kill-region west",
+    command: str = "kill-region west",
     *,
     injected: int = SECOND,
     healed: int | None = 2 * SECOND,
     outcome: FaultOutcome = FaultOutcome.CONFIRMED,
     error: str | None = None,
 ) -> FaultRecord:
-    kind, *targets = asked.split()
+    kind, *targets = command.split()
     return FaultRecord(
         id=kind,
-        asked=asked,
+        command=command,
         kind=kind,
         targets=tuple(targets),
         regions=tuple(targets),

@@ -172,7 +172,7 @@ class FaultRecord:
     """One fault: a line of `faults.jsonl`, written when it has ended."""
 
     id: str
-    asked: str
+    command: str
     """The fault as a command: `kill-region west`."""
     kind: str
     targets: tuple[str, ...]

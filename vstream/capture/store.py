@@ -30,7 +30,7 @@ from vstream.errors import VstreamError
 from vstream.files import PathBelow
 from vstream.syntax.document import object_or_empty
 
-FORMAT = 1
+FORMAT = 2
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
 _CHUNK_BYTES = 256 * 1024
 """Bytes read and decoded at once."""

@@ -73,12 +73,12 @@ class FaultState(Enum):
 
 
 @value_class
-class FaultSeen:
+class FaultStateChanged:
     """A fault has reached this state; *detail* is the evidence, or the reason why not."""
 
     at: int
     id: str
-    asked: str
+    command: str
     regions: tuple[str, ...]
     state: FaultState
     detail: str | None
@@ -93,13 +93,13 @@ class WorkerProgress:
 
 
 @value_class
-class Sampled:
+class SampleTaken:
     """The state that a region reports."""
 
     sample: Sample
 
 
-Event = Activity | WorkloadBegan | StepBegan | StepEnded | FaultSeen | WorkerProgress | Sampled
+Event = Activity | WorkloadBegan | StepBegan | StepEnded | FaultStateChanged | WorkerProgress | SampleTaken
 Watcher = Callable[[Event], None]
 """Who is told of each event."""
 

@@ -78,7 +78,7 @@ def summarize_verdict(verdict: Verdict) -> RunOutcome:
     return RunOutcome(
         status=verdict.status,
         failed=tuple(f"{case.status.value} {case.name}: {case.detail}" for case in wrong),
-        measures=frozenset(case.measure.value if case.measure else case.about.value for case in proven),
+        measures=frozenset(case.measure.value if case.measure else case.kind.value for case in proven),
         acknowledged=sum(tally.acknowledged for stream in verdict.streams for tally in stream.origins.values()),
         lost=sum(served.lost.count for stream in verdict.streams for served in stream.served),
         duplicated=sum(physical.duplicated.count for stream in verdict.streams for physical in stream.physical),

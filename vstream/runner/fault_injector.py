@@ -10,7 +10,7 @@ from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults
 from vstream.chaos.inject import HEAL_TIMEOUT, InjectionRequest, heal, inject
 from vstream.errors import LabError, UnsupportedError, VstreamError
-from vstream.runner.events import FaultSeen, FaultState, Watcher
+from vstream.runner.events import FaultState, FaultStateChanged, Watcher
 from vstream.scenario.model import Inject
 from vstream.servers.target_servers import load_and_trust_lab, load_and_trust_lab_of
 from vstream.topology.model import Topology
@@ -46,7 +46,7 @@ class FaultInjector:
         """
         begun = FaultRecord(
             id=step.id,
-            asked=step.fault.command,
+            command=step.fault.command,
             kind=step.fault.type.name,
             targets=step.fault.targets,
             regions=(),
@@ -74,7 +74,7 @@ class FaultInjector:
         request = InjectionRequest(
             target=target,
             topology=topology,
-            command=begun.asked,
+            command=begun.command,
             is_forced=True,
             timeout=_RESTART_TIMEOUT,
             now=self._now,
@@ -155,7 +155,7 @@ class FaultInjector:
 
     def _report_state(self, record: FaultRecord, state: FaultState, detail: str | None) -> None:
         self._on_event(
-            FaultSeen(
-                at=self._now(), id=record.id, asked=record.asked, regions=record.regions, state=state, detail=detail
+            FaultStateChanged(
+                at=self._now(), id=record.id, command=record.command, regions=record.regions, state=state, detail=detail
             )
         )

@@ -44,7 +44,7 @@ from vstream.runner.events import (
     Activity,
     Event,
     ProgressWriter,
-    Sampled,
+    SampleTaken,
     StepBegan,
     StepEnded,
     Watcher,
@@ -234,7 +234,7 @@ class _Recording:
     def report_sample(self, _: WorkerProcess, line: bytes) -> None:
         """Tell what the sampler has seen."""
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
-            self.on_event(Sampled(sample=manifest.SAMPLE.validate_json(line)))
+            self.on_event(SampleTaken(sample=manifest.SAMPLE.validate_json(line)))
 
     def make_process(self, name: str, module: str, adapter: TypeAdapter[Any], spec: object) -> WorkerProcess:
         """A process that is not started yet; the capture keeps what it says of errors."""

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
+from vstream.capture.verdict.verdict import Case, CaseKind, CaseStatus, Verdict
 from vstream.lint import check_scenario
 from vstream.runner.events import Watcher
 from vstream.runner.runner import capture_scenario
@@ -17,7 +17,7 @@ from vstream.scenario.survival import AGAIN, Asked, CellKey, SurvivalScenario
 from vstream.topology.survival import SurvivalCell
 from vstream.value_class import value_class
 
-_NEEDED = {About.FAULT, About.CAPTURE}
+_NEEDED = {CaseKind.FAULT, CaseKind.CAPTURE}
 """Cases that must pass: without them, measurements prove nothing."""
 
 
@@ -106,7 +106,7 @@ def judge_rehearsal(
         for key, outcome in _cases_by_cell(scenario, verdict):
             cases.setdefault(key, []).append(outcome)
         for case in verdict.cases:
-            if case.about is not About.EXPECTATION and case.status is CaseStatus.FAIL:
+            if case.kind is not CaseKind.EXPECTATION and case.status is CaseStatus.FAIL:
                 problems.append(f"{case.name}: {case.detail}")
         for stream in verdict.streams:
             acknowledged += sum(tally.acknowledged for tally in stream.origins.values())
@@ -125,7 +125,7 @@ def judge_rehearsal(
 
 
 def _cases_by_cell(scenario: SurvivalScenario, verdict: Verdict) -> Iterable[tuple[CellKey, tuple[CaseStatus, str]]]:
-    doubts = [case for case in verdict.cases if case.about in _NEEDED and case.status is not CaseStatus.PASS]
+    doubts = [case for case in verdict.cases if case.kind in _NEEDED and case.status is not CaseStatus.PASS]
     for case in drop_retried(verdict.cases):
         for key in scenario.asked.get(_question_of(case), ()) if case.expectation else ():
             if doubts:
@@ -156,7 +156,7 @@ def _question_of(case: Case) -> Asked:
 def _may_lose(verdict: Verdict, stream: str) -> bool:
     """Whether the scenario expects that *stream* loses something, and it did."""
     for case in verdict.cases:
-        if case.about is About.EXPECTATION and case.stream == stream and case.measure is Measure.LOST:
+        if case.kind is CaseKind.EXPECTATION and case.stream == stream and case.measure is Measure.LOST:
             return case.status is CaseStatus.PASS
     return False
 

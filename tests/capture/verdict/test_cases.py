@@ -24,7 +24,7 @@ from vstream.capture.records import (
 )
 from vstream.capture.store import Capture
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
+from vstream.capture.verdict.verdict import Case, CaseKind, CaseStatus, Verdict
 from vstream.errors import VstreamError
 from vstream.findings import Span
 from vstream.scenario.model import Compare, Expectation, Measure
@@ -317,7 +317,7 @@ def test_a_step_that_failed_is_said(history: History, tmp_path: Path, window: st
         replace(run_window, is_ok=run_window.name != window, detail="why") for run_window in history.windows
     ]
     judged = judge_capture(history.write(tmp_path))
-    (step_case,) = [case for case in judged.cases if case.about is About.STEP]
+    (step_case,) = [case for case in judged.cases if case.kind is CaseKind.STEP]
     assert (step_case.status, step_case.detail) == (status, "why")
     assert judged.status is status
 
@@ -548,7 +548,7 @@ def test_what_is_said_of_the_safety_of_one_stream_leaves_the_others_safe(
     history: History, tmp_path: Path, stream: str, is_safe: bool
 ) -> None:
     judged = judge_capture(history.write(tmp_path), [replace(expect(Measure.LOST, 5), stream=stream)])
-    safety = {(case.stream, case.measure) for case in judged.cases if case.about is About.SAFETY}
+    safety = {(case.stream, case.measure) for case in judged.cases if case.kind is CaseKind.SAFETY}
     assert ("foo", Measure.REORDERED) in safety
     assert (("foo", Measure.LOST) in safety) is is_safe
 

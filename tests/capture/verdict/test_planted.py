@@ -362,7 +362,7 @@ def test_what_was_said_when_a_region_was_given_up_is_not_lost_and_one_more_is() 
     history.manifest = replace(history.manifest, given_up=(given_up,))
     judged = verdict(history)
     assert collect_wrong(judged) == {}
-    assert {served.given_up for served in judged.streams[0].served} == {3}
+    assert {served.announced_losses for served in judged.streams[0].served} == {3}
     history.streams["foo-read-east"] = without("foo-read-east", announced - 1)
     assert collect_wrong(verdict(history)) == {("lost", "east"): 1}
     history.manifest = replace(history.manifest, absent=("east",))

@@ -107,7 +107,7 @@ def test_nothing_judged_is_no_success(verdict: Verdict, status: CaseStatus) -> N
 def test_texts_from_servers_break_no_report(tmp_path: Path) -> None:
     history = eventful()
     evil = "\x00\x1b[31m[bold]<script>alert(1)</script>&"
-    history.faults[0] = replace(history.faults[0], asked=evil, evidence=evil)
+    history.faults[0] = replace(history.faults[0], command=evil, evidence=evil)
     history.manifest = replace(history.manifest, scenario=evil)
     judged = judge_capture(history.write(tmp_path))
     assert "[bold]<script>" in text(judged)

@@ -276,7 +276,7 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
         servers=(CapturedServer(name=EVIL, region=EVIL, cluster=EVIL, version=EVIL, panics=(f"FTL {EVIL}",)),),
         regions=("west", "central", "east"),
     )
-    history.faults[0] = replace(history.faults[0], asked=EVIL, evidence=EVIL)
+    history.faults[0] = replace(history.faults[0], command=EVIL, evidence=EVIL)
     history.faults[2] = replace(history.faults[2], error=EVIL)
     history.windows[0] = replace(history.windows[0], name=EVIL, action=EVIL)
     history.windows[1] = replace(history.windows[1], detail=EVIL)

@@ -60,7 +60,7 @@ def _make_context(capture: Capture) -> AuditContext:
     windows = []
     for fault in capture.faults():
         if fault.healed is not None and fault.outcome is FaultOutcome.CONFIRMED:
-            windows.append((fault.asked, wall + fault.injected, wall + fault.healed))
+            windows.append((fault.command, wall + fault.injected, wall + fault.healed))
     return AuditContext(
         subject=f"{manifest.scenario} in {capture.path}",
         models=manifest.models,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict import units
-from vstream.capture.verdict.measures import OVER_THE_RUN, Measurement, Measurements, Question, holds
-from vstream.capture.verdict.verdict import About, Case, CaseStatus
+from vstream.capture.verdict.measures import OVER_THE_RUN, Measurement, Measurements, Question, meets
+from vstream.capture.verdict.verdict import Case, CaseKind, CaseStatus
 from vstream.findings import Span
 from vstream.scenario.model import SAFETY, Compare, Expectation, Measure
 from vstream.topology.model import Consistency
@@ -26,9 +26,9 @@ def list_cases(facts: Measurements, expectations: Sequence[Expectation]) -> Iter
     """All cases of a verdict: the expectations, the safety rules, and what a verdict needs."""
     asked = list(_list_questions(facts, expectations))
     for question in asked:
-        yield _make_case(facts, question, About.EXPECTATION)
+        yield _make_case(facts, question, CaseKind.EXPECTATION)
     for question in _list_implied_questions(facts, asked):
-        yield _make_case(facts, question, About.SAFETY)
+        yield _make_case(facts, question, CaseKind.SAFETY)
     yield from _list_fault_cases(facts)
     yield from _judge_steps(facts, expectations)
     yield from _list_capture_cases(facts)
@@ -74,7 +74,7 @@ def _list_regions(facts: Measurements, expectation: Expectation, stream: str | N
     if measure in of_calls:
         findings = [region for name, region in of_calls[measure] if name == stream]
     elif measure is Measure.CONTROL_PLANE:
-        findings = [*dict.fromkeys(item.region for item in facts.run.control_plane)]
+        findings = [*dict.fromkeys(item.region for item in facts.whole_run.control_plane)]
     elif measure is Measure.WORKS:
         findings = [*dict.fromkeys(trial.region for trial in history.trials if trial.subject == expectation.operation)]
     else:
@@ -102,12 +102,12 @@ def _list_implied_questions(facts: Measurements, asked: Iterable[Question]) -> I
                 yield Question(expectation=expectation, stream=name, region=None)
 
 
-def _make_case(facts: Measurements, question: Question, about: About) -> Case:
+def _make_case(facts: Measurements, question: Question, kind: CaseKind) -> Case:
     expectation = question.expectation
     measured = facts.measure(question)
     status = _choose_status(expectation, measured)
     return Case(
-        about=about,
+        kind=kind,
         name=units.describe_expectation(expectation, question.stream, question.region),
         status=status,
         detail=_describe_detail(measured) if status is CaseStatus.UNKNOWN else measured.detail,
@@ -116,7 +116,7 @@ def _make_case(facts: Measurements, question: Question, about: About) -> Case:
         measured=measured.value,
         region=question.region,
         stream=question.stream,
-        expectation=expectation if about is About.EXPECTATION else None,
+        expectation=expectation if kind is CaseKind.EXPECTATION else None,
     )
 
 
@@ -134,7 +134,7 @@ def _choose_status(expectation: Expectation, measured: Measurement) -> CaseStatu
     if measured.value is None:
         return CaseStatus.UNKNOWN
     if not measured.doubts:
-        return CaseStatus.PASS if holds(expectation, measured.value) else CaseStatus.FAIL
+        return CaseStatus.PASS if meets(expectation, measured.value) else CaseStatus.FAIL
     too_many = measured.floor is not None and measured.floor > expectation.value
     too_few = measured.ceiling is not None and measured.ceiling < expectation.value
     if (too_many and expectation.compare is not Compare.AT_LEAST) or (
@@ -147,16 +147,16 @@ def _choose_status(expectation: Expectation, measured: Measurement) -> CaseStatu
 def _list_fault_cases(facts: Measurements) -> Iterator[Case]:
     numbers = Counter[str]()
     for fault in facts.context.faults:
-        numbers[fault.asked] += 1
-        repeated = f" ({numbers[fault.asked]})" if numbers[fault.asked] > 1 else ""
-        name = f"fault {fault.asked}{repeated}"
+        numbers[fault.command] += 1
+        repeated = f" ({numbers[fault.command]})" if numbers[fault.command] > 1 else ""
+        name = f"fault {fault.command}{repeated}"
         if fault.outcome is FaultOutcome.CONFIRMED:
             status, detail = CaseStatus.PASS, fault.evidence or "it was seen to happen"
         elif fault.outcome is FaultOutcome.UNSUPPORTED:
             status, detail = CaseStatus.UNKNOWN, f"unsupported: {fault.error or 'this machine or backend cannot do it'}"
         else:
             status, detail = CaseStatus.UNKNOWN, fault.error or "it was not seen to happen"
-        yield Case(about=About.FAULT, name=name, status=status, detail=detail)
+        yield Case(kind=CaseKind.FAULT, name=name, status=status, detail=detail)
 
 
 def _judge_steps(facts: Measurements, expectations: Iterable[Expectation]) -> Iterator[Case]:
@@ -166,11 +166,11 @@ def _judge_steps(facts: Measurements, expectations: Iterable[Expectation]) -> It
     for window in facts.context.windows:
         if window.is_ok or window.name in judged:
             continue
-        if any(window.action.startswith(fault.asked) and window.end >= fault.injected for fault in faults):
+        if any(window.action.startswith(fault.command) and window.end >= fault.injected for fault in faults):
             continue
         is_converge = window.action.startswith("converge")
         yield Case(
-            about=About.STEP,
+            kind=CaseKind.STEP,
             name=f"{window.name if window.is_unnamed else f'step {window.name}'}: {window.action}",
             status=CaseStatus.FAIL if is_converge else CaseStatus.UNKNOWN,
             detail=window.detail or ("it did not converge in time" if is_converge else "it failed"),
@@ -197,7 +197,7 @@ def _list_capture_cases(facts: Measurements) -> Iterator[Case]:
             f"{stream.name} has no stream that is read in {item.region}" for item in stream.served if not item.stream
         ]
     yield Case(
-        about=About.CAPTURE,
+        kind=CaseKind.CAPTURE,
         name="the capture is complete",
         status=CaseStatus.UNKNOWN if problems else CaseStatus.PASS,
         detail="; ".join(problems) or "all steps were taken and all streams were read",
@@ -209,7 +209,7 @@ def _list_server_cases(facts: Measurements) -> Iterator[Case]:
     lines = [f"{server.name}: {line}" for server in servers for line in server.panics if is_deadly(line)]
     if servers:
         yield Case(
-            about=About.SERVERS,
+            kind=CaseKind.SERVERS,
             name="no server panicked",
             status=CaseStatus.FAIL if lines else CaseStatus.PASS,
             detail="; ".join(lines[:3]) if lines else f"none in {len(servers):,} logs",

@@ -11,7 +11,7 @@ from vstream.capture.records import CapturedStream, Manifest, StoredRecord
 from vstream.capture.store import Capture
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory
 from vstream.capture.verdict.history import NO_VALUE, Attempts, StringTable, parse_digest
-from vstream.capture.verdict.verdict import Affected, PhysicalVerdict
+from vstream.capture.verdict.verdict import Affected, PhysicalStreamVerdict
 from vstream.errors import VstreamError
 from vstream.topology.naming import PHYSICAL_PREFIX, PUBLISH_PREFIX
 from vstream.value_class import value_class
@@ -33,17 +33,17 @@ def _make_ranking() -> _Ranking:
     return array("q"), array("q")
 
 
-class Ledger:
+class AttemptLedger:
     """What the streams read so far say about each publish attempt, by attempt number."""
 
     def __init__(self, attempts: Attempts) -> None:
         count = len(attempts)
         self.attempts = attempts
         self.streams = StringTable()
-        self.home = array("h", [NO_VALUE]) * count
+        self.write_stream = array("h", [NO_VALUE]) * count
         """The stream that was published to, if it holds the message."""
-        self.home_seq = array("q", [NO_VALUE]) * count
-        self.written = array("q", [NO_VALUE]) * count
+        self.write_seq = array("q", [NO_VALUE]) * count
+        self.stored_at = array("q", [NO_VALUE]) * count
         """When it was stored there, on the wall clock; else when it was acknowledged."""
         self.digest = array("Q", attempts.digest)
 
@@ -58,7 +58,7 @@ class StreamScan:
     def __init__(
         self,
         captured: CapturedStream,
-        ledger: Ledger,
+        ledger: AttemptLedger,
         examples: ExampleFactory,
         context: CaptureContext,
         *,
@@ -91,9 +91,9 @@ class StreamScan:
         """Number of messages that the stream once held and has removed."""
         return self.last_seq - self.rows
 
-    def as_verdict(self, diverged: Affected) -> PhysicalVerdict:
+    def as_verdict(self, diverged: Affected) -> PhysicalStreamVerdict:
         """The verdict on this stream; *diverged* are the messages that it lacks, and another has."""
-        return PhysicalVerdict(
+        return PhysicalStreamVerdict(
             name=self.captured.name,
             region=self.captured.region,
             role=self.captured.role,
@@ -137,7 +137,7 @@ class StreamScan:
 
     def _read_rows(self, rows: Iterator[StoredRecord]) -> None:
         # Millions of rows pass here: what the loop needs is at hand.
-        ledger, copies, is_write, home = self._ledger, self.copies, self.is_write, self._ledger.home
+        ledger, copies, is_write, home = self._ledger, self.copies, self.is_write, self._ledger.write_stream
         numbers, digests, subjects = ledger.attempts.numbers, ledger.digest, ledger.attempts.subject
         keep, keep_seq, keep_time = self.numbers.append, self.seqs.append, self.times.append
         keep_origin, keep_origin_seq = self.origins.append, self.origin_seqs.append
@@ -196,7 +196,7 @@ class StreamScan:
         self._add(self.unexpected, number, row.seq, row.time, f"stored {how}")
 
     def _add_second_home(self, number: int, row: StoredRecord) -> None:
-        first = self._ledger.streams.text(self._ledger.home[number])
+        first = self._ledger.streams.text(self._ledger.write_stream[number])
         self._add(self.duplicated, number, row.seq, row.time, f"stored in {first} too")
 
     def _add(self, to: ExampleCollector, number: int, seq: int, time: int, detail: str) -> None:
@@ -223,8 +223,8 @@ class StreamScan:
             # Of a message in two streams, the one that acknowledged it tells its place.
             by = attempts.acked_by[number]
             is_own = by == name if by != NO_VALUE else attempts.region[number] == region
-            if is_own or ledger.home[number] == NO_VALUE:
-                ledger.home[number], ledger.home_seq[number], ledger.written[number] = home, seq, time
+            if is_own or ledger.write_stream[number] == NO_VALUE:
+                ledger.write_stream[number], ledger.write_seq[number], ledger.stored_at[number] = home, seq, time
 
     def _compare_with_acks(self) -> None:
         """Compare the order of a write stream's messages with the sequences in their acknowledgements."""
@@ -254,11 +254,11 @@ class StreamScan:
                 places, ranks = told[origin]
                 places.append(place)
                 ranks.append(seq)
-            home = ledger.home[number]
+            home = ledger.write_stream[number]
             if home != NO_VALUE:
                 places, ranks = held[home]
                 places.append(place)
-                ranks.append(ledger.home_seq[number])
+                ranks.append(ledger.write_seq[number])
         self._add_reordered(told.values(), "out of its origin's order, by the sequences in the headers")
         by_headers, self.reordered = self.reordered, ExampleCollector()
         self._add_reordered(held.values(), "out of the order of its write stream")
@@ -267,7 +267,7 @@ class StreamScan:
 
     def _is_in_order(self) -> bool:
         """Whether both ways to tell an origin's order find nothing, which is quick to see."""
-        home, home_seq = self._ledger.home, self._ledger.home_seq
+        home, home_seq = self._ledger.write_stream, self._ledger.write_seq
         told: dict[int, int] = {}
         held: dict[int, int] = {}
         for number, origin, seq in zip(self.numbers, self.origins, self.origin_seqs, strict=True):

@@ -19,7 +19,7 @@ class CaptureContext:
     """In order of injection."""
     windows: tuple[Window, ...]
     """The named steps, in order of their start."""
-    run: Window
+    whole_run: Window
     """The time with load, as a window."""
 
     def faults_open_at(self, moment: int) -> tuple[str, ...]:
@@ -27,9 +27,9 @@ class CaptureContext:
         open_faults = []
         for fault in self.faults:
             if fault.outcome is FaultOutcome.CONFIRMED and fault.injected <= moment < (
-                self.run.end if (ended := end_of_fault(fault)) is None else ended
+                self.whole_run.end if (ended := end_of_fault(fault)) is None else ended
             ):
-                open_faults.append(fault.asked)
+                open_faults.append(fault.command)
         return tuple(open_faults)
 
     def shift_to_start(self, wall: int) -> int:

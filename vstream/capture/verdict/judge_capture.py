@@ -9,7 +9,7 @@ from vstream.capture.records import FaultRecord, Manifest, Sample, Window
 from vstream.capture.store import Capture
 from vstream.capture.verdict import units
 from vstream.capture.verdict.cases import is_deadly, list_cases
-from vstream.capture.verdict.contents import Ledger, StreamScan, find_layout
+from vstream.capture.verdict.contents import AttemptLedger, StreamScan, find_layout
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory, Intervals, end_of_fault
 from vstream.capture.verdict.deliveries import Deliveries
 from vstream.capture.verdict.history import History, read_history
@@ -55,9 +55,8 @@ def judge_capture(capture: Capture, expectations: Sequence[Expectation] = ()) ->
     windows = tuple(sorted(capture.windows(), key=lambda window: window.start))
     faults = tuple(sorted(capture.faults(), key=lambda fault: fault.injected))
     start, end = manifest.load or (0, history.last_due() + 1)
-    context = CaptureContext(
-        manifest=manifest, faults=faults, windows=windows, run=Window(name=RUN, start=start, end=end, action="load")
-    )
+    whole_run = Window(name=RUN, start=start, end=end, action="load")
+    context = CaptureContext(manifest=manifest, faults=faults, windows=windows, whole_run=whole_run)
     samples = sorted(capture.samples(), key=lambda sample: sample.at)
     seen = index_progress(samples)
     deliveries = Deliveries(history.attempts)
@@ -74,16 +73,16 @@ def judge_capture(capture: Capture, expectations: Sequence[Expectation] = ()) ->
         samples=samples,
         lines=capture.count_lines() if manifest.lines else {},
         windows={window.name: judge_window(window, history, samples, manifest.regions) for window in windows},
-        run=judge_window(context.run, history, samples, manifest.regions),
+        whole_run=judge_window(context.whole_run, history, samples, manifest.regions),
         streams=streams,
-        flows=flows,
+        propagations=flows,
     )
     lateness = summarize(history.lateness())
     return Verdict(
         manifest=manifest,
         cases=tuple(list_cases(facts, expectations)),
         streams=tuple(streams.values()),
-        windows=(facts.run, *facts.windows.values()),
+        windows=(facts.whole_run, *facts.windows.values()),
         faults=tuple(_judge_faults(facts)),
         lateness=lateness,
         timeline=_build_timeline(facts),
@@ -96,7 +95,7 @@ def _judge_faults(facts: Measurements) -> Iterator[FaultVerdict]:
     faults = facts.context.faults
     healed = sorted({fault.healed for fault in faults if fault.healed is not None})
     converged: dict[int | None, list[Convergence]] = {moment: [] for moment in healed}
-    for flow in facts.flows.values():
+    for flow in facts.propagations.values():
         for moment, convergences in zip(healed, flow.convergences(healed), strict=True):
             converged[moment] += convergences
     for fault in faults:
@@ -107,7 +106,7 @@ def _judge_faults(facts: Measurements) -> Iterator[FaultVerdict]:
 def _build_timeline(facts: Measurements) -> Timeline:
     intervals = _choose_intervals(facts.context)
     lag: dict[str, dict[str, tuple[int, ...]]] = {}
-    for flow in facts.flows.values():
+    for flow in facts.propagations.values():
         for origin, reader, behind in flow.lag(intervals):
             readers = lag.setdefault(origin, {})
             before = readers.get(reader, (0,) * intervals.count)
@@ -142,7 +141,7 @@ def _judge_stream(
     attempts = history.attempts[name]
     tallies = history.tallies(name)
     layout = find_layout(context.manifest, name, tallies)
-    ledger = Ledger(attempts)
+    ledger = AttemptLedger(attempts)
     examples = ExampleFactory(context, attempts)
     scans: dict[str, StreamScan] = {}
     for captured in (*layout.writes, *layout.copies):
@@ -200,12 +199,12 @@ def _count_unexpected_reads(context: CaptureContext, stream: str, history: Histo
 
 def _choose_intervals(context: CaptureContext) -> Intervals:
     """Those of the load, and of steps and faults before and after it, from a whole second of the load on."""
-    starts = [context.run.start, *(window.start for window in context.windows)]
-    ends = [context.run.end, *(window.end for window in context.windows)]
+    starts = [context.whole_run.start, *(window.start for window in context.windows)]
+    ends = [context.whole_run.end, *(window.end for window in context.windows)]
     for fault in context.faults:
         starts.append(fault.injected)
         ends.append(end_of_fault(fault) or fault.injected)
-    start = min(starts) - (min(starts) - context.run.start) % _SECOND_NS
+    start = min(starts) - (min(starts) - context.whole_run.start) % _SECOND_NS
     span = max(max(ends) - start, 1)
     length = _SECOND_NS * -(-span // (_SECOND_NS * _MAX_INTERVALS))
     return Intervals(start=start, length=length, count=-(-span // length))
@@ -243,7 +242,7 @@ def _list_cursors_ahead(context: CaptureContext, samples: Sequence[Sample]) -> I
     for sample in latest.values():
         last |= {stream: sample.last_seq[stream] for stream in sample.last_seq}
     for sample in latest.values():
-        if sample.at < context.run.end:
+        if sample.at < context.whole_run.end:
             continue
         for reader, sources in sorted(sample.sourced.items()):
             for source, seq in sorted(sources.items()):
@@ -289,13 +288,13 @@ def _judge_control_plane(samples: Sequence[Sample], window: Window, regions: Seq
         if not answers:
             continue
         times = [took for took in answers if took is not None]
-        yield ControlPlane(region=region, asked=len(answers), answered=len(times), time=summarize(times))
+        yield ControlPlane(region=region, requests=len(answers), answered=len(times), time=summarize(times))
 
 
 def find_outages(context: CaptureContext, fault: FaultRecord, history: History) -> Iterator[Outage]:
     """Failed publishes from the first signal of *fault* until the next fault, or until the end of the load."""
     later = [second.injected for second in context.faults if second.injected > fault.injected]
-    until = min([*later, context.run.end])
+    until = min([*later, context.whole_run.end])
     for (stream, region), calls in history.publishes.items():
         low, high = calls.find_range(fault.injected, until)
         first, last = calls.find_next_failure(low, high), calls.find_last_failure(low, high)

@@ -10,16 +10,16 @@ from collections.abc import Set as AbstractSet
 from operator import or_
 
 from vstream.capture.records import CapturedStream, GivenUpStream
-from vstream.capture.verdict.contents import READ_ROLES, Ledger, StreamScan, find_displaced
+from vstream.capture.verdict.contents import READ_ROLES, AttemptLedger, StreamScan, find_displaced
 from vstream.capture.verdict.context import MAX_EXAMPLES, ExampleFactory
 from vstream.capture.verdict.history import NO_VALUE
-from vstream.capture.verdict.verdict import Affected, ServedVerdict
+from vstream.capture.verdict.verdict import Affected, ServedStreamVerdict
 from vstream.topology.stream_limits import OLDEST_FIRST, PER_SUBJECT
 
 _MIN_SCANS = 2
 
 
-def find_removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[int]) -> AbstractSet[int]:
+def find_removed_by_limits(scan: StreamScan, ledger: AttemptLedger, absent: Sequence[int]) -> AbstractSet[int]:
     """
     The messages of *absent* that the stream's limits can have removed, and no more.
 
@@ -58,11 +58,11 @@ def find_removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[in
     return frozenset(sorted(excused)[: scan.removed_count])
 
 
-def _rank(ledger: Ledger, number: int) -> tuple[int, int]:
+def _rank(ledger: AttemptLedger, number: int) -> tuple[int, int]:
     """The message's origin and its place there."""
     attempts = ledger.attempts
-    if ledger.home[number] != NO_VALUE:
-        return ledger.home[number], ledger.home_seq[number]
+    if ledger.write_stream[number] != NO_VALUE:
+        return ledger.write_stream[number], ledger.write_seq[number]
     by = attempts.acked_by[number]
     origin = ledger.streams.number(attempts.streams.text(by)) if by != NO_VALUE else NO_VALUE
     return origin, attempts.acked_seq[number]
@@ -74,7 +74,7 @@ class Holdings:
     def __init__(
         self,
         scans: Mapping[str, StreamScan],
-        ledger: Ledger,
+        ledger: AttemptLedger,
         examples: ExampleFactory,
         given_up: Sequence[GivenUpStream] = (),
     ) -> None:
@@ -89,7 +89,7 @@ class Holdings:
 
     def judge_served(
         self, served: Mapping[str, CapturedStream | None]
-    ) -> tuple[tuple[ServedVerdict, ...], Mapping[str, int]]:
+    ) -> tuple[tuple[ServedStreamVerdict, ...], Mapping[str, int]]:
         """
         Compare what clients read, by region, with what they should.
 
@@ -99,14 +99,15 @@ class Holdings:
         for region, captured in served.items():
             scan = self._scans[captured.name] if captured is not None else None
             if scan is None or scan.error is not None:
-                verdicts.append(ServedVerdict(region=region, stream=captured.name if captured is not None else None))
+                name = None if captured is None else captured.name
+                verdicts.append(ServedStreamVerdict(region=region, stream=name))
                 continue
             verdict, lost_here = self._judge_region(region, scan)
             verdicts.append(verdict)
             lost.update(lost_here)
         return tuple(verdicts), self._count_by_origin(lost)
 
-    def _judge_region(self, region: str, scan: StreamScan) -> tuple[ServedVerdict, Sequence[int]]:
+    def _judge_region(self, region: str, scan: StreamScan) -> tuple[ServedStreamVerdict, Sequence[int]]:
         """The verdict on what clients of *region* read, and the messages that are lost there."""
         attempts = self._ledger.attempts
         acked = [number for number in scan.list_absent() if attempts.is_acked(number)]
@@ -115,7 +116,7 @@ class Holdings:
         lost = [number for number in absent if number not in superseded]
         # Those that no stream acknowledged.
         recovered = [number for number, outcome in enumerate(attempts.outcomes) if outcome and scan.copies[number]]
-        verdict = ServedVerdict(
+        verdict = ServedStreamVerdict(
             region=region,
             stream=scan.captured.name,
             lost=self._make_affected(lost, scan, self._describe_lost),
@@ -124,7 +125,7 @@ class Holdings:
             recovered=self._make_affected(recovered, scan, self._describe_recovered),
             recovered_rejected=sum(map(attempts.is_rejected, recovered)),
             superseded=len(superseded),
-            given_up=len(acked) - len(absent),
+            announced_losses=len(acked) - len(absent),
         )
         return verdict, lost
 
@@ -166,7 +167,7 @@ class Holdings:
         attempts = self._ledger.attempts
         if attempts.acked_by[number] != NO_VALUE:
             return attempts.streams.text(attempts.acked_by[number]) == scan.captured.name
-        if self._ledger.home[number] != NO_VALUE:
+        if self._ledger.write_stream[number] != NO_VALUE:
             return False
         writes = [scan for scan in self._scans.values() if scan.is_write]
         return len(writes) == 1 or scan.captured.region == attempts.regions.text(attempts.region[number])
@@ -184,9 +185,9 @@ class Holdings:
     def _describe_lost(self, number: int) -> str:
         attempts, ledger = self._ledger.attempts, self._ledger
         holders = self._holders(number)
-        if ledger.home[number] != NO_VALUE:
-            home = ledger.streams.text(ledger.home[number])
-            return f"{home} holds it as sequence {ledger.home_seq[number]}; held by {holders}"
+        if ledger.write_stream[number] != NO_VALUE:
+            home = ledger.streams.text(ledger.write_stream[number])
+            return f"{home} holds it as sequence {ledger.write_seq[number]}; held by {holders}"
         where = f"held by {holders} alone" if holders else "no stream holds it"
         by, seq = attempts.acked_by[number], attempts.acked_seq[number]
         scan = self._scans.get(attempts.streams.text(by)) if by != NO_VALUE else None

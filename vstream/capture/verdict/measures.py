@@ -12,7 +12,7 @@ from vstream.capture.verdict.context import CaptureContext, end_of_fault
 from vstream.capture.verdict.deliveries import Deliveries
 from vstream.capture.verdict.history import History
 from vstream.capture.verdict.propagation import Propagation
-from vstream.capture.verdict.verdict import Affected, Availability, PhysicalVerdict, StreamVerdict, WindowVerdict
+from vstream.capture.verdict.verdict import Affected, Availability, PhysicalStreamVerdict, StreamVerdict, WindowVerdict
 from vstream.scenario.model import SAFETY, Compare, Expectation, Measure
 from vstream.value_class import value_class
 
@@ -59,9 +59,9 @@ class Measurements:
     """Number of lines, by file of the capture."""
     windows: Mapping[str, WindowVerdict]
     """The named windows."""
-    run: WindowVerdict
+    whole_run: WindowVerdict
     streams: Mapping[str, StreamVerdict]
-    flows: Mapping[str, Propagation]
+    propagations: Mapping[str, Propagation]
 
     def measure(self, question: Question) -> Measurement:
         """Measure *question*, with its doubts."""
@@ -70,7 +70,7 @@ class Measurements:
             measured = self._measure_run(question)
             window = None
         else:
-            window = self.run if expectation.window is None else self.windows.get(expectation.window)
+            window = self.whole_run if expectation.window is None else self.windows.get(expectation.window)
             if window is None:
                 return make_unmeasured(f"there was no step `{expectation.window}`")
             measured = self._measure_window(question, window)
@@ -80,7 +80,7 @@ class Measurements:
 
     def _with_doubts(self, question: Question, measurement: Measurement, window: Window | None) -> Measurement:
         doubts = list(measurement.doubts)
-        if not (question.expectation.measure in OVER_THE_RUN and holds(question.expectation, measurement.value)):
+        if not (question.expectation.measure in OVER_THE_RUN and meets(question.expectation, measurement.value)):
             # What holds over the whole run holds for what did happen; the fault that did not is a case of its own.
             doubts += self._find_missing_faults(window)
         if window is None and not self.context.manifest.is_complete:
@@ -93,9 +93,9 @@ class Measurements:
             ended = end_of_fault(fault)
             touched = window is None or (fault.injected < window.end and (ended is None or ended > window.start))
             if touched and fault.outcome is FaultOutcome.UNSUPPORTED:
-                yield f"`{fault.asked}` is unsupported here"
+                yield f"`{fault.command}` is unsupported here"
             elif touched and fault.outcome is FaultOutcome.FAILED:
-                yield f"`{fault.asked}` was not seen to happen"
+                yield f"`{fault.command}` was not seen to happen"
 
     # What is judged over the whole run.
 
@@ -133,7 +133,7 @@ class Measurements:
         detail = f"{count:,} acknowledged {noun} lost" + (f" ({origins}): {', '.join(shown)}" if shown else "")
         if superseded := sum(item.superseded for item in served):
             detail += f"; limits removed {superseded:,}"
-        if given_up := sum(item.given_up for item in served):
+        if given_up := sum(item.announced_losses for item in served):
             detail += f"; `failover` had said that {given_up:,} would be"
         # A run that was stopped may have had messages on their way.
         floor = float(count) if self.context.manifest.is_complete else 0.0
@@ -146,7 +146,7 @@ class Measurements:
             return make_unmeasured(
                 f"the capture has no stream in {region}" if region else "the capture has no stream of it"
             )
-        find: Callable[[PhysicalVerdict], Affected] = {
+        find: Callable[[PhysicalStreamVerdict], Affected] = {
             Measure.DUPLICATED: lambda item: item.duplicated,
             Measure.UNEXPECTED: lambda item: item.unexpected,
             Measure.REORDERED: lambda item: item.reordered,
@@ -224,7 +224,7 @@ class Measurements:
         entry = next((item for item in window.control_plane if item.region == question.region), None)
         if entry is None or entry.share is None:
             return make_unmeasured("no meta leader was asked for")
-        return Measurement(value=entry.share, detail=f"{entry.answered:,} of {entry.asked:,} requests answered")
+        return Measurement(value=entry.share, detail=f"{entry.answered:,} of {entry.requests:,} requests answered")
 
     def _measure_delivered(self, question: Question, window: WindowVerdict) -> Measurement:
         key = (question.stream or "", question.region or "")
@@ -242,7 +242,7 @@ class Measurements:
         return Measurement(value=float(took), detail=f"median {units.format_nanoseconds(took)}")
 
     def _measure_visible(self, question: Question, window: WindowVerdict) -> Measurement:
-        flow = self.flows.get(question.stream or "")
+        flow = self.propagations.get(question.stream or "")
         count = flow.count_visible(window.window, question.expectation.origin, question.region or "") if flow else None
         if count is None:
             return make_unmeasured(f"the capture does not tell what {question.region} could read when")
@@ -278,7 +278,7 @@ class Measurements:
         return Measurement(value=1.0, detail="it worked")
 
 
-def holds(expectation: Expectation, value: float | None) -> bool:
+def meets(expectation: Expectation, value: float | None) -> bool:
     """Whether *value* meets the expectation; None never does."""
     if value is None:
         return False
@@ -289,13 +289,13 @@ def holds(expectation: Expectation, value: float | None) -> bool:
     return value <= expectation.value
 
 
-def streams_of_region(stream: StreamVerdict, region: str) -> list[PhysicalVerdict]:
+def streams_of_region(stream: StreamVerdict, region: str) -> list[PhysicalStreamVerdict]:
     """The physical streams of *region*: those its clients read, and those placed there."""
     read = {item.stream for item in stream.served if item.region == region}
     return [item for item in stream.physical if item.name in read or item.region == region]
 
 
-def _list_unread(streams: Sequence[PhysicalVerdict]) -> tuple[str, ...]:
+def _list_unread(streams: Sequence[PhysicalStreamVerdict]) -> tuple[str, ...]:
     return tuple(f"{stream.name} could not be read: {stream.error}" for stream in streams if stream.error is not None)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from vstream.capture.records import Sample, Window
-from vstream.capture.verdict.contents import Ledger, StreamScan
+from vstream.capture.verdict.contents import AttemptLedger, StreamScan
 from vstream.capture.verdict.context import CaptureContext, Intervals
 from vstream.capture.verdict.history import NO_VALUE
 from vstream.capture.verdict.packed_operations import summarize
@@ -60,7 +60,7 @@ class Propagation:
         self,
         context: CaptureContext,
         stream: str,
-        ledger: Ledger,
+        ledger: AttemptLedger,
         served: Mapping[str, StreamScan],
         looks: Mapping[str, SampledProgress],
     ) -> None:
@@ -76,7 +76,7 @@ class Propagation:
         attempts = ledger.attempts
         wall = context.manifest.wall
         self._wall = wall
-        self.written = array("q", (time - wall if time != NO_VALUE else NO_VALUE for time in ledger.written))
+        self.written = array("q", (time - wall if time != NO_VALUE else NO_VALUE for time in ledger.stored_at))
         """By number: when it was written; without a write stream's word, when it was acknowledged; -1 if neither is known."""
         for number, done in enumerate(attempts.done):
             if self.written[number] == NO_VALUE and attempts.is_acked(number):

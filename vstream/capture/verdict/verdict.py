@@ -31,7 +31,7 @@ class CaseStatus(Enum):
     """Neither is proven: nothing was measured, or not what was asked."""
 
 
-class About(Enum):
+class CaseKind(Enum):
     """What a case is about."""
 
     EXPECTATION = "expectation"
@@ -63,7 +63,7 @@ class Unit(Enum):
 class Case:
     """One question and its answer."""
 
-    about: About
+    kind: CaseKind
     name: str
     """The question in a few words; unique in a verdict, unless an expectation is written twice."""
     status: CaseStatus
@@ -115,7 +115,7 @@ class VerdictFinding(Finding):
 
 
 @value_class
-class PhysicalVerdict:
+class PhysicalStreamVerdict:
     """The verdict on one physical stream."""
 
     name: str
@@ -143,7 +143,7 @@ class PhysicalVerdict:
 
 
 @value_class
-class ServedVerdict:
+class ServedStreamVerdict:
     """What the clients of one region could read at the end."""
 
     region: str
@@ -161,7 +161,7 @@ class ServedVerdict:
     """Part of *recovered*: had been rejected."""
     superseded: int = 0
     """Acknowledged and missing because the stream's own limits removed them."""
-    given_up: int = 0
+    announced_losses: int = 0
     """Acknowledged and missing, as was said when the region was given up."""
 
 
@@ -226,8 +226,8 @@ class StreamVerdict:
     model: str
     origins: Mapping[str, PublishTally]
     """By region."""
-    served: tuple[ServedVerdict, ...]
-    physical: tuple[PhysicalVerdict, ...]
+    served: tuple[ServedStreamVerdict, ...]
+    physical: tuple[PhysicalStreamVerdict, ...]
     lost_by_origin: Mapping[str, int]
     """
     Messages lost in at least one region, each counted once, by region of origin.
@@ -286,14 +286,14 @@ class ControlPlane:
     """API requests of one region to the meta leader in one window."""
 
     region: str
-    asked: int
+    requests: int
     answered: int
     time: Distribution | None
 
     @property
     def share(self) -> float | None:
         """Answered divided by asked; None without requests."""
-        return self.answered / self.asked if self.asked else None
+        return self.answered / self.requests if self.requests else None
 
 
 @value_class
@@ -379,12 +379,12 @@ class Verdict:
 
 _RESULTS = {CaseStatus.FAIL: Result.FAILURE, CaseStatus.UNKNOWN: Result.ERROR}
 _SUITES = {
-    About.EXPECTATION: "expectations",
-    About.SAFETY: "safety",
-    About.FAULT: "faults",
-    About.STEP: "steps",
-    About.CAPTURE: "capture",
-    About.SERVERS: "servers",
+    CaseKind.EXPECTATION: "expectations",
+    CaseKind.SAFETY: "safety",
+    CaseKind.FAULT: "faults",
+    CaseKind.STEP: "steps",
+    CaseKind.CAPTURE: "capture",
+    CaseKind.SERVERS: "servers",
 }
 
 
@@ -435,7 +435,7 @@ def to_junit(verdict: Verdict) -> str:
     """
     suites = {}
     for about, name in _SUITES.items():
-        if cases := [_make_case(case, name) for case in verdict.cases if case.about is about]:
+        if cases := [_make_case(case, name) for case in verdict.cases if case.kind is about]:
             suites[name] = cases
     nothing = TestCase(classname="capture", name="cases", result=Result.ERROR, message="nothing to judge")
     return to_xml(f"vstream scenario {verdict.manifest.scenario}", suites or {"capture": [nothing]})

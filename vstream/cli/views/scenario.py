@@ -61,7 +61,7 @@ def show_run(regions: Sequence[str]) -> Iterator[Callable[[events.Event], None]]
 class _Band:
     """One fault, in nanoseconds since the capture's start."""
 
-    asked: str
+    command: str
     state: events.FaultState
     begun: int
     ended: int | None = None
@@ -94,7 +94,7 @@ class LiveTimeline:
         match event:
             case events.WorkerProgress():
                 self._take_progress(event.region, event.progress)
-            case events.Sampled():
+            case events.SampleTaken():
                 if event.sample.region in self._regions:
                     self._regions[event.sample.region].sample = event.sample
             case events.Activity():
@@ -105,7 +105,7 @@ class LiveTimeline:
                 self._now, self._step = event.at, event
             case events.StepEnded():
                 self._now = event.at
-            case events.FaultSeen():
+            case events.FaultStateChanged():
                 self._take_fault(event)
 
     def _take_progress(self, name: str, progress: WorkloadProgress) -> None:
@@ -121,9 +121,9 @@ class LiveTimeline:
         region.due[second] += progress.due - before.due
         region.acked[second] += progress.acked - before.acked
 
-    def _take_fault(self, event: events.FaultSeen) -> None:
+    def _take_fault(self, event: events.FaultStateChanged) -> None:
         self._now = max(self._now, event.at)
-        band = self._bands.setdefault(event.id, _Band(asked=event.asked, state=event.state, begun=event.at))
+        band = self._bands.setdefault(event.id, _Band(command=event.command, state=event.state, begun=event.at))
         band.state = event.state
         if event.state in {events.FaultState.HEALED, events.FaultState.UNSUPPORTED, events.FaultState.FAILED}:
             band.ended = event.at
@@ -137,10 +137,10 @@ class LiveTimeline:
                 return self._with_time(event.at, self._step_text(event))
             case events.StepEnded(is_ok=False):
                 return self._with_time(event.at, Text(f"not reached: {event.detail}", style="red"))
-            case events.FaultSeen():
+            case events.FaultStateChanged():
                 detail = f": {event.detail}" if event.detail else ""
                 return self._with_time(
-                    event.at, Text(f"{_MARK[event.state]} {event.asked} {event.state.value}{detail}", style="yellow")
+                    event.at, Text(f"{_MARK[event.state]} {event.command} {event.state.value}{detail}", style="yellow")
                 )
             case _:
                 return None
@@ -166,7 +166,7 @@ class LiveTimeline:
         for name, region in self._regions.items():
             grid.add_row(name, self._bar(region, per_column), self._rates(region))
         for band in self._bands.values():
-            grid.add_row("", self._band(band, per_column), Text(band.asked, style="yellow"))
+            grid.add_row("", self._band(band, per_column), Text(band.command, style="yellow"))
         return Group(head, grid)
 
     def _bar(self, region: _Region, per_column: int) -> Text:

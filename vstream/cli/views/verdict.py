@@ -229,7 +229,7 @@ def _render_faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
         recovered = [outage.recovered for outage in verdict.outages]
         took = [convergence.took for convergence in verdict.convergences]
         table.add_row(
-            clean(fault.asked),
+            clean(fault.command),
             outcome,
             format_nanoseconds(fault.injected - zero),
             _render_count(sum(outage.failed for outage in verdict.outages)),

@@ -19,7 +19,7 @@ from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.verdict import units
 from vstream.capture.verdict.context import end_of_fault
 from vstream.capture.verdict.units import format_nanoseconds
-from vstream.capture.verdict.verdict import About, CaseStatus, FaultVerdict, Timeline, Verdict
+from vstream.capture.verdict.verdict import CaseKind, CaseStatus, FaultVerdict, Timeline, Verdict
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import example_line
 from vstream.formatting import format_count
@@ -54,7 +54,7 @@ def render_page(verdict: Verdict) -> str:
         manifest=verdict.manifest,
         counts={status.value: count for status, count in verdict.counts.items()},
         story=list(tell(verdict)),
-        expectations=[case for case in verdict.cases if case.about in {About.EXPECTATION, About.SAFETY}],
+        expectations=[case for case in verdict.cases if case.kind in {CaseKind.EXPECTATION, CaseKind.SAFETY}],
         player=_make_player(verdict.timeline),
         cases={status.value: [case for case in verdict.cases if case.status is status] for status in CaseStatus},
         findings=findings,
@@ -119,7 +119,7 @@ def _fault_moments(verdict: Verdict) -> Json:
     for fault in _list_happened(verdict):
         start, end = fault.injected - verdict.load_start, _end(fault, verdict) - verdict.load_start
         moments.append(
-            {"name": fault.asked, "regions": list(fault.regions), "from": start / _SECOND_NS, "to": end / _SECOND_NS}
+            {"name": fault.command, "regions": list(fault.regions), "from": start / _SECOND_NS, "to": end / _SECOND_NS}
         )
     return moments
 
@@ -276,7 +276,7 @@ def _list_bands(verdict: Verdict) -> list[dict[str, Any]]:
     for fault in _list_happened(verdict):
         end = _end(fault, verdict)
         lasted = _from_to(verdict.load_start, fault.injected, end)
-        bands.append({**axis.span(fault.injected, end), "name": fault.asked, "title": f"{fault.asked}: {lasted}"})
+        bands.append({**axis.span(fault.injected, end), "name": fault.command, "title": f"{fault.command}: {lasted}"})
     return _assign_lanes(bands)
 
 
@@ -345,7 +345,7 @@ def _tell_fault(verdict: FaultVerdict, zero: int) -> str:
     fault = verdict.fault
     healed = "" if fault.healed is None else f", healed at {format_nanoseconds(fault.healed - zero)}"
     failed = sum(outage.failed for outage in verdict.outages)
-    sentence = f"At {format_nanoseconds(fault.injected - zero)}: {fault.asked}{healed}. {format_count(failed, 'publish', 'publishes')} failed."
+    sentence = f"At {format_nanoseconds(fault.injected - zero)}: {fault.command}{healed}. {format_count(failed, 'publish', 'publishes')} failed."
     took = [convergence.took for convergence in verdict.convergences]
     if any(seconds is None for seconds in took):
         return f"{sentence} Something that was written before never arrived."
@@ -357,7 +357,7 @@ def _tell_fault(verdict: FaultVerdict, zero: int) -> str:
 
 
 def _tell_messages(verdict: Verdict) -> str:
-    safety = [case.status for case in verdict.cases if case.about is About.SAFETY]
+    safety = [case.status for case in verdict.cases if case.kind is CaseKind.SAFETY]
     copies = [copy for stream in verdict.streams for copy in stream.physical]
     counts = {
         "lost": sum(sum(stream.lost_by_origin.values()) for stream in verdict.streams),

@@ -64,7 +64,7 @@ def _resume_blocked(outcomes: Sequence[Outcome], context: DiffContext) -> Iterat
     """Let streams go on that are paused, and cannot be made as the topology says."""
     blocked = {outcome.name for outcome in outcomes if isinstance(outcome, Blocked)}
     for stream in context.desired_streams:
-        observed = context.owned.get(stream.config.name)
+        observed = context.owned_streams.get(stream.config.name)
         if stream.config.name not in blocked or observed is None or not is_paused(observed.config):
             continue
         resume = _plan_resumption(observed, stream.config.subjects)
