@@ -21,6 +21,7 @@ from vstream.plan.importing.yaml_text import flow_value, format_yaml
 from vstream.plan.plan import Plan, Update
 from vstream.syntax import yaml
 from vstream.topology.model import Topology
+from vstream.topology.naming import pause_subject
 
 TOPOLOGIES = (
     *(ROOT / "examples").glob("*.yaml"),
@@ -245,6 +246,27 @@ def test_another_routing_is_refused(routing: str) -> None:
         import_topology(observed, name=None, file="found.yaml")
     with pytest.raises(RefusedError, match=f"`routing: .*{routing}`"):
         import_topology(replace(observed, streams={}), name=None, file="found.yaml")
+
+
+@pytest.mark.parametrize("naming", ["isolated", "blog"])
+def test_what_paused_streams_listen_on_is_never_what_clients_publish_on(naming: str) -> None:
+    """Mapping rules, or the write streams of other regions, say it; of an origin, nothing does."""
+    found = discover_made(naming)
+
+    def pause(*names: str) -> Discovered:
+        configs = {name: found.streams[name].config for name in names}
+        paused = {
+            name: replace(found.streams[name], config=config.with_fields(subjects=[pause_subject(name)]))
+            for name, config in configs.items()
+        }
+        return replace(found, streams={**found.streams, **paused})
+
+    written, read = again(pause("sensors-write-west", "hits-write-west"))
+    assert read.naming.value == naming
+    assert require_plan(written).list_paused() == ("hits-write-west", "sensors-write-west")
+    for origin in ("prices", "stock", "KV_flags"):
+        with pytest.raises(RefusedError, match=f"`{origin}` is paused"):
+            import_topology(pause(origin), name=None, file="found.yaml")
 
 
 def test_servers_of_different_versions_make_a_topology_for_the_oldest() -> None:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from vstream.errors import RefusedError
 from vstream.plan.importing.discovered import (
     AT_ITS_CLUSTER,
     Discovered,
@@ -98,6 +99,8 @@ def _recognise_stream(
         subjects = _find_subjects(parts, layout, scheme, leads) or _read_from_ordering_stream(name, parts)
     elif origin is not None:
         model = Consistency.HOMED if origin.place in layout.regions else Consistency.STRETCH
+        if naming.is_paused(origin.stream.config):
+            raise _make_pause_refusal(origin)
         subjects = _list_subjects(origin)
     else:
         return None
@@ -111,6 +114,14 @@ def _recognise_stream(
         home=origin.place if origin is not None and model is Consistency.HOMED else None,
         is_order_named=model is Consistency.ORDERED and name in mirrored,
         takes_over=_find_taken_over(name, parts) if model is Consistency.VIRTUAL else None,
+    )
+
+
+def _make_pause_refusal(origin: MatchedStream) -> RefusedError:
+    name = origin.stream.config.name
+    return RefusedError(
+        f"`{name}` is paused, because it moves or is scaled up: nothing says what clients publish on",
+        hint=f"`vstream apply` its topology, which resumes it; without that, `nats stream edit {name} --subjects …`",
     )
 
 
