@@ -38,9 +38,11 @@ from vstream.plan.plan import (
 )
 from vstream.plan.stages import PlanStage, Stage, list_stages
 from vstream.plan.transitions import start_sequence
+from vstream.plan.transitions.pause_publishers import require_still_paused
 from vstream.timing import MOVE_START_SECONDS
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
+from vstream.topology.naming import is_paused
 from vstream.topology.stream_config import (
     MOVED_KEY,
     SCALED_KEY,
@@ -523,16 +525,8 @@ class _PlanRun:
                 )
             case Update(step=TransitionStep.CONTINUE_SOURCING, config=config):
                 return with_start_sequences(config, await self.administration.positions.start_sequences(config.name))
-            case Update(config=config):
-                if change.step is TransitionStep.RESUME:
-                    config = _with_changed_fields(change, await self.administration.streams.read(config.name))
-                elif (created := self.outcome.created.get(config.name)) is not None:
-                    config = start_sequence.preserve_start_sequences(config, created)
-                # Whatever ends this run, the next one has servers record the move, sees whether messages were lost, and
-                # measures what is not noted.
-                if is_move(change):
-                    config = with_noted_move(config, int(time.time()), self.before.held.get(config.name, {}))
-                return with_unmeasured_ends(config, change.dead_sources) if change.dead_sources else config
+            case Update():
+                return await self._complete_update(change)
             case Create(readers=readers, config=config) if readers:
                 if change.role is Role.ORDER:
                     starts = await self.administration.positions.sequences_after_mirrors(config.source_names, readers)
@@ -546,6 +540,19 @@ class _PlanRun:
                 )
             case _:
                 return change.config
+
+    async def _complete_update(self, change: Update) -> StreamConfig:
+        """What is sent for *change*, with what the next run needs, whatever ends this one."""
+        config = change.config
+        if change.step is TransitionStep.RESUME:
+            config = _with_changed_fields(change, await self.administration.streams.read(config.name))
+        elif is_paused(config) and not is_pause(change):
+            require_still_paused(await self.administration.streams.read(config.name), change.fields)
+        elif (created := self.outcome.created.get(config.name)) is not None:
+            config = start_sequence.preserve_start_sequences(config, created)
+        if is_move(change):  # it has servers record the move, and sees whether messages were lost
+            config = with_noted_move(config, int(time.time()), self.before.held.get(config.name, {}))
+        return with_unmeasured_ends(config, change.dead_sources) if change.dead_sources else config
 
 
 def _without_gates_of(streams: Collection[str], stage: PlanStage) -> PlanStage:

@@ -251,15 +251,15 @@ def test_another_routing_is_refused(routing: str) -> None:
 @pytest.mark.parametrize("naming", ["isolated", "blog"])
 def test_what_paused_streams_listen_on_is_never_what_clients_publish_on(naming: str) -> None:
     """Mapping rules, or the write streams of other regions, say it; of an origin, nothing does."""
-    found = discover_made(naming)
+    made = discover_made(naming)
 
     def pause(*names: str) -> Discovered:
-        configs = {name: found.streams[name].config for name in names}
+        configs = {name: made.streams[name].config for name in names}
         paused = {
-            name: replace(found.streams[name], config=config.with_fields(subjects=[pause_subject(name)]))
+            name: replace(made.streams[name], config=config.with_fields(subjects=[pause_subject(name)]))
             for name, config in configs.items()
         }
-        return replace(found, streams={**found.streams, **paused})
+        return replace(made, streams={**made.streams, **paused})
 
     written, read = again(pause("sensors-write-west", "hits-write-west"))
     assert read.naming.value == naming

@@ -15,6 +15,7 @@ from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, ApplyWatch, execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
+from vstream.errors import RefusedError
 from vstream.plan import saved
 from vstream.plan.live.gate_checks import find_missing_quorum
 from vstream.plan.plan import Gate, GateKind, Plan
@@ -342,6 +343,28 @@ async def test_interrupted_while_it_may_be_changed_it_stays_paused(write: Mappin
     assert told.list_paused() == (WRITE,)
     assert servers.streams_by_name[WRITE].config.subjects == PAUSED
     assert (await run(servers, render(write))).is_complete
+
+
+@pytest.mark.parametrize("write", CHANGES)
+async def test_of_two_runs_at_once_one_changes_it(write: Mapping[str, Any]) -> None:
+    """A stream that is told twice to move while it does has no leader any more."""
+    servers = await servers_of("2.12.8")
+    desired = render(write)
+
+    class SharedServers(FakeServers):
+        async def find_missing(self, gate: Gate) -> str | None:
+            if gate.kind is GateKind.PUBLISHES_ARE_STORED:
+                assert (await run(servers, desired)).is_complete
+            return await super().find_missing(gate)
+
+    shared = SharedServers()
+    shared.__dict__ = servers.__dict__
+    result = await run(shared, desired)
+    assert isinstance(result.failure, RefusedError)
+    assert result.list_paused() == ()
+    # The one pauses it; the other changes it, resumes it and forgets what it noted; the one resumes it.
+    assert servers.calls.count(f"update {WRITE}") == 5
+    assert plan_change(servers, desired).is_empty
 
 
 async def test_where_anything_is_blocked_it_goes_on_as_it_is() -> None:

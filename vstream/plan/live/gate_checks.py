@@ -22,6 +22,7 @@ from vstream.jetstream.connection import Connection
 from vstream.plan.live.reader_positions import BEACON_HINT, TIMEOUT, LivePositionReader, LiveStream
 from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
+from vstream.plan.transitions.pause_publishers import require_still_paused
 from vstream.timing import EXPIRY_SKEW_SECONDS, MOVE_START_SECONDS
 from vstream.topology.stream_config import MOVED_KEY, parse_metadata, read_held
 from vstream.topology.stream_limits import MAX_AGE, MAX_MESSAGES, MESSAGE_TTL, read_limit, read_limits
@@ -71,7 +72,7 @@ class LiveGateChecker:
         self._last_seqs_read: dict[str, int] = {}
         self._checks: Mapping[GateKind, Sequence[_Check]] = {
             GateKind.MOVE_IS_OVER: (self._check_replicas,),
-            GateKind.PUBLISHES_ARE_STORED: (self._check_replicas, self._check_stored),
+            GateKind.PUBLISHES_ARE_STORED: (self._require_paused, self._check_replicas, self._check_stored),
             GateKind.QUORUM_IS_CURRENT: (self._check_quorum,),
             GateKind.REPLICAS_ARE_CURRENT: (self._check_replicas,),
             GateKind.COPIES_HOLD_NO_MORE: (self._check_replicas, self._compare_copies),
@@ -129,6 +130,9 @@ class LiveGateChecker:
         if not all(replica.get("current") for replica in replicas):
             return f"not all replicas of `{name}` are current"
         return None
+
+    async def _require_paused(self, gate: Gate) -> None:
+        require_still_paused((await self._positions.read_stream(gate.stream)).config)
 
     async def _check_quorum(self, gate: Gate) -> str | None:
         """

@@ -17,12 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from vstream.errors import RefusedError
+from vstream.plan.canonical import to_canonical_stream
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import Blocked, FieldChange, GateKind, Plan, TransitionStep, Update, is_resumption
 from vstream.plan.risk import Risk
 from vstream.topology.naming import is_paused, pause_subject
-from vstream.topology.stream_config import ObservedStream
+from vstream.topology.stream_config import ObservedStream, StreamConfig
 
+_PLACES = frozenset({"placement", "num_replicas"})
 _RESUMED = "publishers go on, once it is all there"
 _AFFECTED_SINCE = (2, 11, 0)
 _SAFE_SINCE = (2, 15, 0)
@@ -56,6 +59,17 @@ def select_resumptions(plan: Plan) -> Plan:
     )
 
 
+def require_still_paused(current: StreamConfig, changes: Sequence[FieldChange] = ()) -> None:
+    """Raises RefusedError if another run has resumed the stream that *current* is of, or has given it other servers already."""
+    form = to_canonical_stream(current.fields)
+    is_changed = any(form.get(change.field) != change.before for change in changes if change.field in _PLACES)
+    if is_changed or not is_paused(current):
+        raise RefusedError(
+            f"`{current.name}` was changed since this run began: does another `apply` run?",
+            hint="let only one run at a time",
+        )
+
+
 def _without_other_fields(resumption: Update) -> Update:
     return replace(resumption, fields=tuple(field for field in resumption.fields if field.field == "subjects"))
 
@@ -77,7 +91,7 @@ def _resume_blocked(outcomes: Sequence[Outcome], context: DiffContext) -> Iterat
 def _may_lose_messages(update: Update, observed: ObservedStream, context: DiffContext) -> bool:
     """Whether *update* gives other servers to a stream that is all on one, and that clients publish into."""
     changed = {change.field for change in update.fields}
-    if changed.isdisjoint({"placement", "num_replicas"}) or observed.config.fields.get("num_replicas") not in {1, None}:
+    if changed.isdisjoint(_PLACES) or observed.config.fields.get("num_replicas") not in {1, None}:
         return False
     is_published_to = bool(observed.config.subjects and update.config.subjects) and not observed.config.source_names
     # Also if it is empty: a message may come before the change is made.
