@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 TABLE = re.compile(r"(<!-- ([a-z-]+): written by scripts/docs -->\n)(.*?)(<!-- end of \2 -->)", re.DOTALL)
 STEP_VALUES = {
-    faults.Aim.NOTHING: (),
-    faults.Aim.REGIONS: ("west",),
-    faults.Aim.SERVERS: ("west-1",),
-    faults.Aim.MACHINES: ("west", "west-1"),
-    faults.Aim.STREAM: ("foo-write-west",),
-    faults.Aim.SIDES: ("west | central,east",),
-    faults.Aim.ENDS: ("west-east",),
+    faults.Target.NOTHING: (),
+    faults.Target.REGIONS: ("west",),
+    faults.Target.SERVERS: ("west-1",),
+    faults.Target.MACHINES: ("west", "west-1"),
+    faults.Target.STREAM: ("foo-write-west",),
+    faults.Target.SIDES: ("west | central,east",),
+    faults.Target.LINK: ("west-east",),
 }
 """By what a fault is for: examples of what steps of scenarios name."""
 ROUTING_ROWS = {
@@ -87,8 +87,8 @@ def fault_commands() -> str:
     rows = []
     for declared in faults.FAULTS.values():
         options = [_code(f"--{yaml_key(option.name)}") for option in declared.options if not option.is_required]
-        happens = "; ".join([declared.happens, *([", ".join(options)] if options else [])])
-        rows.append((_code(declared.usage), happens, declared.expect))
+        happens = "; ".join([declared.what_happens, *([", ".join(options)] if options else [])])
+        rows.append((_code(declared.usage), happens, declared.what_to_expect))
     return _render_table(("command", "what happens", "what to expect"), rows)
 
 
@@ -96,8 +96,8 @@ def fault_steps() -> str:
     """The faults as steps of scenarios, for docs/scenarios.md."""
     rows = []
     for declared in faults.FAULTS.values():
-        steps = [_code(declared.name)] if declared.may_be_empty else []
-        steps += [_code(f"{declared.name}: {value}") for value in STEP_VALUES[declared.aim]]
+        steps = [_code(declared.name)] if declared.may_lack_target else []
+        steps += [_code(f"{declared.name}: {value}") for value in STEP_VALUES[declared.target]]
         options = [yaml_key(option.name) for option in declared.options] + (["for"] if declared.stays_open else [])
         rows.append((", ".join(steps), ", ".join(map(_code, options)), declared.help))
     return _render_table(("Fault", "Options", "Meaning"), rows)

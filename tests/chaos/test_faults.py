@@ -86,10 +86,10 @@ def test_every_fault_is_a_step_of_scenarios_with_its_options(declared: FaultType
 
 @EACH
 def test_every_fault_is_written_as_its_command_takes_it(declared: FaultType) -> None:
-    targets = {"sides": ("west", "central,east"), "ends": ("west", "east"), "nothing": ()}
+    targets = {"sides": ("west", "central,east"), "link": ("west", "east"), "nothing": ()}
     spec = FaultSpec(
         type=declared,
-        targets=targets.get(declared.aim.name.lower(), ("west",)),
+        targets=targets.get(declared.target.name.lower(), ("west",)),
         options={option.name: SAMPLES[option.type] for option in declared.options},
     )
     assert usage_of(*spec.command.split(" ")) == ""

@@ -20,7 +20,7 @@ def _scenarios() -> tuple[SurvivalScenario, ...]:
 def test_every_cell_that_can_be_shown_is_in_one_of_few_failures() -> None:
     cells = survival_table(check_topology(_TEXT, "acme.yaml").require())
     scenarios = _scenarios()
-    shown = {key for scenario in scenarios for keys in scenario.asked.values() for key in keys}
+    shown = {key for scenario in scenarios for keys in scenario.cells.values() for key in keys}
     testable = {(cell.stream, cell.failure, cell.ability) for cell in cells if is_testable(cell.ruling)}
     assert shown == {key for key in testable if key[1] is not Failure.ZONE}
     # The home of `prices` is the worst region to lose; a loss of power leaves losses, so nothing comes after it.
@@ -43,7 +43,7 @@ def test_the_scenarios_are_valid_and_each_expectation_is_found_again() -> None:
         loaded = check_scenario.check_scenario(text, "survive.yaml", lambda _: _TEXT)
         assert loaded.findings == ()
         expectations = {(item.measure, item.window, item.stream, item.region) for item in loaded.require().expectations}
-        assert set(scenario.asked) <= expectations
+        assert set(scenario.cells) <= expectations
 
 
 def test_a_loss_of_power_may_take_what_nobody_asked_about() -> None:

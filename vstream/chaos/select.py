@@ -8,14 +8,14 @@ from itertools import product
 from vstream.errors import LabError, RefusedError, UnknownNameError
 from vstream.formatting import quote_names
 from vstream.lab.links.state import Direction
-from vstream.scenario.faults import FAULTS, Aim
+from vstream.scenario.faults import FAULTS, Target
 from vstream.servers import leaders
 from vstream.servers.leaders import StreamLeadership
 from vstream.servers.target_servers import TargetServers
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 
-_SERVER_FAULTS = quote_names(fault.name for fault in FAULTS.values() if fault.aim in {Aim.SERVERS, Aim.MACHINES})
+_FOR_SERVERS = quote_names(name for name, fault in FAULTS.items() if fault.target in {Target.SERVERS, Target.MACHINES})
 _SIDES_HINT = 'write `"west | central,east"`: sides with `|`, regions with commas'
 
 
@@ -112,7 +112,7 @@ def _require_region(target: TargetServers, name: str) -> None:
 def _explain(target: TargetServers, name: str) -> str:
     """What *name* is, which is no region: the end of a hint."""
     if name in target.servers:
-        return f"; `{name}` is a server in region `{target.servers[name]}`: {_SERVER_FAULTS} take it alone"
+        return f"; `{name}` is a server in region `{target.servers[name]}`: {_FOR_SERVERS} take it alone"
     members = [server for server, cluster in target.clusters.items() if cluster == name]
     where = tuple(dict.fromkeys(target.servers[server] for server in members))
     if len(where) == 1:
@@ -120,7 +120,7 @@ def _explain(target: TargetServers, name: str) -> str:
     if where:
         return (
             f"; `{name}` is a cluster across regions, and each of its servers goes with its own region; "
-            f"{_SERVER_FAULTS} take one alone: {', '.join(members)}"
+            f"{_FOR_SERVERS} take one alone: {', '.join(members)}"
         )
     return ""
 

@@ -15,7 +15,7 @@ from vstream.health.doctor.examine import CHAPTER as DOCTOR
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_lab_names
 from vstream.lint.manual import CHAPTERS
-from vstream.scenario.faults import FAULTS, Aim
+from vstream.scenario.faults import FAULTS, Target
 from vstream.topology.model import Topology
 from vstream.topology.permissions import COMMANDS
 
@@ -64,11 +64,11 @@ def _list_consumers(context: Any) -> Iterable[str]:
 
 def _list_targets(context: Any) -> Iterable[str]:
     """What a fault is for, which its declaration says; regions and servers for other commands."""
-    aim = FAULTS[context.info_name].aim if context.info_name in FAULTS else Aim.MACHINES
-    if aim is Aim.STREAM:
+    target = FAULTS[context.info_name].target if context.info_name in FAULTS else Target.MACHINES
+    if target is Target.STREAM:
         return _list_streams(context)
-    servers = _list_servers(context) if aim in {Aim.SERVERS, Aim.MACHINES} else ()
-    regions = _list_regions(context) if aim is not Aim.SERVERS else ()
+    servers = _list_servers(context) if target in {Target.SERVERS, Target.MACHINES} else ()
+    regions = _list_regions(context) if target is not Target.SERVERS else ()
     return (*servers, *regions)
 
 

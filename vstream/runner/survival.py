@@ -13,7 +13,7 @@ from vstream.runner.events import Watcher
 from vstream.runner.runner import capture_scenario
 from vstream.scenario.generate import to_yaml
 from vstream.scenario.model import Measure
-from vstream.scenario.survival import AGAIN, Asked, CellKey, SurvivalScenario
+from vstream.scenario.survival import AGAIN, CellKey, QuestionKey, SurvivalScenario
 from vstream.topology.survival import SurvivalCell
 from vstream.value_class import value_class
 
@@ -127,7 +127,7 @@ def judge_rehearsal(
 def _cases_by_cell(scenario: SurvivalScenario, verdict: Verdict) -> Iterable[tuple[CellKey, tuple[CaseStatus, str]]]:
     doubts = [case for case in verdict.cases if case.kind in _NEEDED and case.status is not CaseStatus.PASS]
     for case in drop_retried(verdict.cases):
-        for key in scenario.asked.get(_question_of(case), ()) if case.expectation else ():
+        for key in scenario.cells.get(_question_of(case), ()) if case.expectation else ():
             if doubts:
                 yield key, (CaseStatus.UNKNOWN, f"{doubts[0].name}: {doubts[0].detail}")
             else:
@@ -148,7 +148,7 @@ def _trial_of(case: Case) -> tuple[str | None, str | None, str] | None:
     return case.stream, case.region, (expectation.window or "").removesuffix(AGAIN)
 
 
-def _question_of(case: Case) -> Asked:
+def _question_of(case: Case) -> QuestionKey:
     assert case.expectation is not None
     return (case.expectation.measure, case.expectation.window, case.stream, case.region)
 

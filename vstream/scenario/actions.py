@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from vstream.scenario.document import StepDocument
-from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, Aim, FaultType
+from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, FaultType, Target
 from vstream.value_class import value_class
 
 
@@ -14,7 +14,7 @@ from vstream.value_class import value_class
 class ActionType:
     """One kind of step. *fault* is None for a step that injects nothing."""
 
-    aim: Aim
+    target: Target
     options: tuple[str, ...] = ()
     """Fields of a step that are valid here, besides `as` and `at`."""
     fault: FaultType | None = None
@@ -26,18 +26,18 @@ class ActionType:
 
 
 def _make_action_type(declared: FaultType) -> ActionType:
-    options = tuple(option.name for option in declared.options)
-    return ActionType(aim=declared.aim, options=("for_", *options) if declared.stays_open else options, fault=declared)
+    options = [*(["for_"] if declared.stays_open else []), *(option.name for option in declared.options)]
+    return ActionType(target=declared.target, options=tuple(options), fault=declared)
 
 
 ACTIONS: Final[Mapping[str, ActionType]] = {
-    "wait": ActionType(aim=Aim.NOTHING),
+    "wait": ActionType(target=Target.NOTHING),
     **{declared.field: _make_action_type(declared) for declared in FAULTS.values()},
-    "heal": ActionType(aim=Aim.NOTHING),
-    "resync": ActionType(aim=Aim.NOTHING),
-    "converge": ActionType(aim=Aim.NOTHING),
-    "try_": ActionType(aim=Aim.REGIONS),
-    "run": ActionType(aim=Aim.COMMAND),
+    "heal": ActionType(target=Target.NOTHING),
+    "resync": ActionType(target=Target.NOTHING),
+    "converge": ActionType(target=Target.NOTHING),
+    "try_": ActionType(target=Target.REGIONS),
+    "run": ActionType(target=Target.COMMAND),
 }
 """By field of a step."""
 

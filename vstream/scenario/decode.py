@@ -16,7 +16,7 @@ from vstream.scenario.document import (
     WorkloadDocument,
 )
 from vstream.scenario.expectations import decode_expectations
-from vstream.scenario.faults import Aim, FaultSpec
+from vstream.scenario.faults import FaultSpec, Target
 from vstream.syntax.yaml import Path, SourceMap
 from vstream.topology import naming
 from vstream.topology.model import Topology, VirtualStream
@@ -193,14 +193,14 @@ def decode_fault_spec(step: StepDocument, name: str, topology: Topology) -> Faul
     action = ACTIONS[name]
     assert action.fault is not None
     value = getattr(step, name)
-    match action.aim:
-        case Aim.NOTHING:
+    match action.target:
+        case Target.NOTHING:
             targets: tuple[str, ...] = ()
-        case Aim.STREAM:
+        case Target.STREAM:
             targets = (value,)
-        case Aim.SIDES:
+        case Target.SIDES:
             targets = tuple(",".join(side) for side in value)
-        case Aim.ENDS:
+        case Target.LINK:
             targets = resolve_link(value, topology)
         case _:
             targets = value or ()

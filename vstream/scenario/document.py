@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from vstream.formatting import quote_value
 from vstream.scenario import fields
-from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, Aim, OptionType
+from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, OptionType, Target
 from vstream.syntax.schema import Language
 from vstream.topology.document import close_schema, describe_fields
 from vstream.topology.fields import LinkTime, Name, RegionNames, Share, Text
@@ -35,7 +35,7 @@ class _Closed(BaseModel):
 
 
 _MAY_BE_EMPTY = {
-    *(declared.field for declared in FAULTS.values() if declared.may_be_empty),
+    *(declared.field for declared in FAULTS.values() if declared.may_lack_target),
     "heal",
     "resync",
     "converge",
@@ -138,16 +138,16 @@ class _Step(_Written):
     """Heal the fault after this long; the next step waits for that. Without it, the fault stays open until `heal`."""
 
 
-_TARGET_TYPES: Mapping[tuple[Aim, bool], Any] = {
-    (Aim.NOTHING, False): fields.Nothing,
-    (Aim.REGIONS, False): fields.Regions,
-    (Aim.REGIONS, True): fields.AllRegions,
-    (Aim.SERVERS, False): fields.ServerNames,
-    (Aim.MACHINES, False): fields.Machines,
-    (Aim.MACHINES, True): fields.AllMachines,
-    (Aim.STREAM, False): Text,
-    (Aim.SIDES, False): fields.Sides,
-    (Aim.ENDS, False): fields.Ends,
+_TARGET_TYPES: Mapping[tuple[Target, bool], Any] = {
+    (Target.NOTHING, False): fields.Nothing,
+    (Target.REGIONS, False): fields.Regions,
+    (Target.REGIONS, True): fields.AllRegions,
+    (Target.SERVERS, False): fields.ServerNames,
+    (Target.MACHINES, False): fields.Machines,
+    (Target.MACHINES, True): fields.AllMachines,
+    (Target.STREAM, False): Text,
+    (Target.SIDES, False): fields.Sides,
+    (Target.LINK, False): fields.Ends,
 }
 """By what a fault is for, and whether that may be everything."""
 
@@ -167,7 +167,7 @@ def _make_fault_fields() -> dict[str, Any]:
     """The fields of a step that the declared faults, and their options, are written in."""
     step_fields: dict[str, tuple[Any, str]] = {}
     for declared in FAULTS.values():
-        step_fields[declared.field] = (_TARGET_TYPES[declared.aim, declared.is_for_all], declared.help)
+        step_fields[declared.field] = (_TARGET_TYPES[declared.target, declared.defaults_to_all], declared.help)
     for option in FAULT_OPTIONS.values():
         step_fields[option.name] = (_OPTION_TYPES[option.type], option.help)
     declared_fields = {}

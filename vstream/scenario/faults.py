@@ -18,7 +18,7 @@ from vstream.value_class import value_class
 OptionValue = str | int | float | bool
 
 
-class Aim(Enum):
+class Target(Enum):
     """What the value of an action names."""
 
     NOTHING = "nothing"
@@ -27,11 +27,11 @@ class Aim(Enum):
     MACHINES = "regions or servers"
     STREAM = "a physical stream, or with `region` a virtual one"
     SIDES = "regions on each side"
-    ENDS = "two regions"
+    LINK = "two regions"
     COMMAND = "a command, and the region that it changes"
 
 
-class Takes(Enum):
+class Effect(Enum):
     """What a fault takes away."""
 
     SERVERS = "servers"
@@ -113,24 +113,24 @@ class FaultType:
     """One kind of fault."""
 
     name: str
-    aim: Aim
-    takes: Takes
+    target: Target
+    effect: Effect
     help: str
     """One or two sentences: for `--help` and the JSON Schema."""
     examples: tuple[str, ...]
     """Commands, without `vstream chaos`."""
-    happens: str
+    what_happens: str
     """For the table in docs/chaos.md."""
-    expect: str
+    what_to_expect: str
     """The same: what was measured."""
     options: tuple[FaultOption, ...] = ()
     stays_open: bool = True
     """Whether a step of a scenario leaves it open until it is healed. Others end by themselves."""
-    can_hold: bool = True
+    command_stays_open: bool = True
     """Whether a command leaves it open until it is healed, and takes `--for`."""
-    is_for_all: bool = False
+    defaults_to_all: bool = False
     """Whether it takes everything if no target is named."""
-    needs_option: bool = False
+    requires_option: bool = False
     """Whether it needs at least one of its options."""
     works_outside_labs: bool = False
     is_generated: bool = True
@@ -144,25 +144,25 @@ class FaultType:
     @property
     def usage(self) -> str:
         """The command line: its name, and its target."""
-        target = USAGE.get(self.aim, "")
+        target = USAGE.get(self.target, "")
         options = [
             f"--{option.name.replace('_', '-')} {option.name.upper()}" for option in self.options if option.is_required
         ]
-        return " ".join([self.name, *([f"[{target}]" if self.is_for_all else target] if target else []), *options])
+        return " ".join([self.name, *([f"[{target}]" if self.defaults_to_all else target] if target else []), *options])
 
     @property
-    def may_be_empty(self) -> bool:
+    def may_lack_target(self) -> bool:
         """Whether a step needs no target."""
-        return self.is_for_all or self.aim is Aim.NOTHING
+        return self.defaults_to_all or self.target is Target.NOTHING
 
 
-USAGE: Final[Mapping[Aim, str]] = {
-    Aim.REGIONS: "REGION",
-    Aim.SERVERS: "SERVER",
-    Aim.MACHINES: "REGION|SERVER",
-    Aim.STREAM: "STREAM",
-    Aim.SIDES: "SIDE | SIDE",
-    Aim.ENDS: "REGION REGION",
+USAGE: Final[Mapping[Target, str]] = {
+    Target.REGIONS: "REGION",
+    Target.SERVERS: "SERVER",
+    Target.MACHINES: "REGION|SERVER",
+    Target.STREAM: "STREAM",
+    Target.SIDES: "SIDE | SIDE",
+    Target.LINK: "REGION REGION",
 }
 """The argument of a command, by its fault's kind of target."""
 
@@ -184,7 +184,7 @@ class FaultSpec:
     @property
     def command(self) -> str:
         """The fault as a command of `vstream chaos`: `partition west | central,east --how drop`."""
-        separator = " | " if self.type.aim is Aim.SIDES else " "
+        separator = " | " if self.type.target is Target.SIDES else " "
         words = [self.type.name, *([separator.join(self.targets)] if self.targets else [])]
         for option in self.type.options:
             value = self.options.get(option.name, False)
@@ -198,170 +198,170 @@ class FaultSpec:
 
 KILL_REGION = FaultType(
     name="kill-region",
-    aim=Aim.REGIONS,
-    takes=Takes.SERVERS,
+    target=Target.REGIONS,
+    effect=Effect.SERVERS,
     help="Kill every server of a region, as `kill -9`. Their files stay.",
     examples=("kill-region west", "kill-region west --for 20s"),
-    happens="SIGKILL to each server of the region, its member of the stretch cluster among them",
-    expect="Its writes fail, all others work. Back: servers 2 to 4 s after `heal`, writes there after one more election "
+    what_happens="SIGKILL to each server of the region, its member of the stretch cluster among them",
+    what_to_expect="Its writes fail, all others work. Back: servers 2 to 4 s after `heal`, writes there after one more election "
     "(4 s)",
 )
 RESTART_REGION = FaultType(
     name="restart-region",
-    aim=Aim.REGIONS,
-    takes=Takes.SERVERS,
+    target=Target.REGIONS,
+    effect=Effect.SERVERS,
     help="Kill every server of a region and start them again at once.",
     examples=("restart-region west",),
-    happens="the same, and started at once",
-    expect="As above, without the time between",
+    what_happens="the same, and started at once",
+    what_to_expect="As above, without the time between",
     stays_open=False,
-    can_hold=False,
+    command_stays_open=False,
 )
 KILL_SERVER = FaultType(
     name="kill-server",
-    aim=Aim.SERVERS,
-    takes=Takes.SERVERS,
+    target=Target.SERVERS,
+    effect=Effect.SERVERS,
     help="Kill a server, as `kill -9`.",
     examples=("kill-server west-1 --for 20s",),
-    happens="SIGKILL to one",
-    expect="With three replicas: nothing, or one election where it led. With one replica: its streams are unavailable",
+    what_happens="SIGKILL to one",
+    what_to_expect="With three replicas: nothing, or one election where it led. With one replica: its streams are unavailable",
 )
 KILL_LEADER = FaultType(
     name="kill-leader",
-    aim=Aim.STREAM,
-    takes=Takes.OTHER,
+    target=Target.STREAM,
+    effect=Effect.OTHER,
     help="Kill the server that leads a stream, and see who leads it next.",
     examples=("kill-leader foo --region west", "kill-leader foo-read-east --for 20s"),
-    happens="SIGKILL to the server that leads it",
-    expect="Another led it after 6.2 s; meanwhile writes to it fail",
+    what_happens="SIGKILL to the server that leads it",
+    what_to_expect="Another led it after 6.2 s; meanwhile writes to it fail",
     options=(REGION,),
 )
 KILL_META_LEADER = FaultType(
     name="kill-meta-leader",
-    aim=Aim.NOTHING,
-    takes=Takes.META_LEADER,
+    target=Target.NOTHING,
+    effect=Effect.META_LEADER,
     help="Kill the server that leads the JetStream meta group, and see who leads it next.",
     examples=("kill-meta-leader --for 20s",),
-    happens="SIGKILL to the server that leads the meta group",
-    expect="Another led it after 3.4 s; meanwhile no stream can be created or changed, reads and writes work",
+    what_happens="SIGKILL to the server that leads the meta group",
+    what_to_expect="Another led it after 3.4 s; meanwhile no stream can be created or changed, reads and writes work",
 )
 PAUSE = FaultType(
     name="pause",
-    aim=Aim.MACHINES,
-    takes=Takes.SERVERS,
+    target=Target.MACHINES,
+    effect=Effect.SERVERS,
     help="Freeze the process of a server, or of a region's servers: connections stay open, nothing answers.",
     examples=("pause west-1 --for 20s",),
-    happens="SIGSTOP: connections stay open, nothing answers",
-    expect="Clients wait for timeouts, which is worse than a dead server. `resume` to healthy: 0.1 s",
+    what_happens="SIGSTOP: connections stay open, nothing answers",
+    what_to_expect="Clients wait for timeouts, which is worse than a dead server. `resume` to healthy: 0.1 s",
 )
 DISK_FULL = FaultType(
     name="disk-full",
-    aim=Aim.MACHINES,
-    takes=Takes.OTHER,
+    target=Target.MACHINES,
+    effect=Effect.OTHER,
     help="Make every disk write of some servers fail. Healing restarts them: until then they refuse what they could not "
     "write. Linux only.",
     examples=("disk-full west --for 20s",),
-    happens="every write of the servers fails",
-    expect="See below. `heal` restarts them. Linux only",
+    what_happens="every write of the servers fails",
+    what_to_expect="See below. `heal` restarts them. Linux only",
     is_generated=False,
 )
 POWER_LOSS = FaultType(
     name="power-loss",
-    aim=Aim.MACHINES,
-    takes=Takes.SERVERS,
+    target=Target.MACHINES,
+    effect=Effect.SERVERS,
     help="Kill servers so that what they stored in the last seconds is lost. As it takes data, the command needs "
     "--yes-really.",
     examples=("power-loss west --lose 5s --yes-really --for 10s",),
-    happens="killed, and what was stored in the last seconds is gone",
-    expect="See below. Always needs `--yes-really`",
+    what_happens="killed, and what was stored in the last seconds is gone",
+    what_to_expect="See below. Always needs `--yes-really`",
     options=(LOSE,),
     stays_open=False,
     is_generated=False,
 )
 PARTITION = FaultType(
     name="partition",
-    aim=Aim.SIDES,
-    takes=Takes.LINKS,
+    target=Target.SIDES,
+    effect=Effect.LINKS,
     help="Cut the links between sides: `west | central,east`. Regions that are not named keep their links.",
     examples=('partition "west | central,east" --for 30s', "partition west east --how drop"),
-    happens="the links between sides are cut",
-    expect="Writes and Direct Get go on in every region; the side without the majority of all servers creates and changes "
+    what_happens="the links between sides are cut",
+    what_to_expect="Writes and Direct Get go on in every region; the side without the majority of all servers creates and changes "
     "no streams. `heal` to healthy: 7.5 s, on a busy machine",
     options=(HOW, ONE_WAY),
 )
 ISOLATE = FaultType(
     name="isolate",
-    aim=Aim.REGIONS,
-    takes=Takes.LINKS,
+    target=Target.REGIONS,
+    effect=Effect.LINKS,
     help="Cut a region off from all others.",
     examples=("isolate west --for 30s",),
-    happens="the links of a region to all others are cut",
-    expect="the same",
+    what_happens="the links of a region to all others are cut",
+    what_to_expect="the same",
     options=(HOW,),
 )
 LINK = FaultType(
     name="link",
-    aim=Aim.ENDS,
-    takes=Takes.LINK_QUALITY,
+    target=Target.LINK,
+    effect=Effect.LINK_QUALITY,
     help="Make the link between two regions slow or lossy, until it is healed. `vstream lab link` changes it for good.",
     examples=("link west east --rtt 140ms --loss 5% --for 1m",),
-    happens="the link is as the options say until it is healed",
-    expect="`link west east --rtt 80ms`: messages between them are 40 ms late each way",
+    what_happens="the link is as the options say until it is healed",
+    what_to_expect="`link west east --rtt 80ms`: messages between them are 40 ms late each way",
     options=(RTT, JITTER, RATE, LOSS),
-    needs_option=True,
+    requires_option=True,
 )
 STEP_DOWN = FaultType(
     name="step-down",
-    aim=Aim.STREAM,
-    takes=Takes.OTHER,
+    target=Target.STREAM,
+    effect=Effect.OTHER,
     help="Make the leader of a stream hand over, by the API. Also on servers that are not a lab.",
     examples=("step-down foo --region west",),
-    happens="the API asks the leader to hand over",
-    expect="Another leads after 0.1 s",
+    what_happens="the API asks the leader to hand over",
+    what_to_expect="Another leads after 0.1 s",
     options=(REGION,),
     stays_open=False,
-    can_hold=False,
+    command_stays_open=False,
     works_outside_labs=True,
 )
 STEP_DOWN_META = FaultType(
     name="step-down-meta",
-    aim=Aim.NOTHING,
-    takes=Takes.META_LEADER,
+    target=Target.NOTHING,
+    effect=Effect.META_LEADER,
     help="Make the JetStream meta leader hand over, by the API. Also on servers that are not a lab.",
     examples=("step-down-meta", "step-down-meta --system-context acme-sys"),
-    happens="the same for the meta group",
-    expect="Another leads after 0.1 s",
+    what_happens="the same for the meta group",
+    what_to_expect="Another leads after 0.1 s",
     stays_open=False,
-    can_hold=False,
+    command_stays_open=False,
     works_outside_labs=True,
 )
 ROLLING_RESTART = FaultType(
     name="rolling-restart",
-    aim=Aim.REGIONS,
-    takes=Takes.SERVERS,
+    target=Target.REGIONS,
+    effect=Effect.SERVERS,
     help="Restart one server after the other, in all regions or some; each waits until all are healthy and every "
     "stream has caught up.",
     examples=("rolling-restart", "rolling-restart west --lame-duck"),
-    happens="SIGTERM to one server after the other; the next waits until all are healthy and every stream has caught up",
-    expect="Nine servers in 17 to 21 s. Under load nothing acknowledged was lost or duplicated. Sourcing may rest 26 to "
+    what_happens="SIGTERM to one server after the other; the next waits until all are healthy and every stream has caught up",
+    what_to_expect="Nine servers in 17 to 21 s. Under load nothing acknowledged was lost or duplicated. Sourcing may rest 26 to "
     "37 s longer: see below",
     options=(LAME_DUCK,),
     stays_open=False,
-    can_hold=False,
-    is_for_all=True,
+    command_stays_open=False,
+    defaults_to_all=True,
 )
 UPGRADE = FaultType(
     name="upgrade",
-    aim=Aim.MACHINES,
-    takes=Takes.SERVERS,
+    target=Target.MACHINES,
+    effect=Effect.SERVERS,
     help="A rolling restart in which each server is started with another nats-server. It stays: there is nothing to heal.",
     examples=("upgrade --to 2.15.1", "upgrade west --to 2.15.1"),
-    happens="a rolling restart in which each server is started with another nats-server",
-    expect="Nine servers from 2.12.8 to 2.15.1 in 28 s. It stays: a heal or a `lab up` starts them with the new one, too",
+    what_happens="a rolling restart in which each server is started with another nats-server",
+    what_to_expect="Nine servers from 2.12.8 to 2.15.1 in 28 s. It stays: a heal or a `lab up` starts them with the new one, too",
     options=(TO, LAME_DUCK),
     stays_open=False,
-    can_hold=False,
-    is_for_all=True,
+    command_stays_open=False,
+    defaults_to_all=True,
     is_generated=False,
 )
 

@@ -17,7 +17,7 @@ from vstream.value_class import value_class
 
 CellKey = tuple[str, Failure, Ability]
 """The stream, what fails, and what clients do."""
-Asked = tuple[Measure, str | None, str | None, str | None]
+QuestionKey = tuple[Measure, str | None, str | None, str | None]
 """How an expectation is found again in a verdict: its measure, window, stream and region."""
 
 _SETTLE: Final = 12
@@ -42,7 +42,7 @@ class SurvivalScenario:
     """A scenario without its topology, and which cells each of its expectations is about."""
 
     data: dict[str, Any]
-    asked: Mapping[Asked, tuple[CellKey, ...]]
+    cells: Mapping[QuestionKey, tuple[CellKey, ...]]
     incidents: tuple[str, ...]
     """What happens in it, such as `region west`."""
 
@@ -105,7 +105,7 @@ class _SurvivalComposer:
         self._streams = streams
         self._steps: list[dict[str, Any]] = []
         self._expect: list[dict[str, Any]] = []
-        self._asked: dict[Asked, tuple[CellKey, ...]] = {}
+        self._cells: dict[QuestionKey, tuple[CellKey, ...]] = {}
         self._incidents: list[str] = []
 
     @property
@@ -122,7 +122,7 @@ class _SurvivalComposer:
             "steps": self._steps,
             "expect": self._expect,
         }
-        return SurvivalScenario(data=data, asked=self._asked, incidents=tuple(self._incidents))
+        return SurvivalScenario(data=data, cells=self._cells, incidents=tuple(self._incidents))
 
     def _begin_incident(self, incident: Incident) -> str:
         """Note that *incident* happens next. Returns the name of its step."""
@@ -181,16 +181,16 @@ class _SurvivalComposer:
             self._expect.append({"in": window, "stream": stream, measure.value: expected})
             self._ask((measure, window, stream, region), key)
 
-    def _ask(self, expectation: Asked, key: CellKey) -> None:
-        self._asked[expectation] = (*self._asked.get(expectation, ()), key)
+    def _ask(self, expectation: QuestionKey, key: CellKey) -> None:
+        self._cells[expectation] = (*self._cells.get(expectation, ()), key)
 
     def _expect_order(self, cell: SurvivalCell, *, holds: bool) -> None:
-        asked = (Measure.SAME_ORDER, None, cell.stream, None)
-        if asked not in self._asked:
+        question = (Measure.SAME_ORDER, None, cell.stream, None)
+        if question not in self._cells:
             self._expect.append({"stream": cell.stream, "same-order": holds})
         key = (cell.stream, cell.failure, cell.ability)
-        if key not in self._asked.get(asked, ()):
-            self._ask(asked, key)
+        if key not in self._cells.get(question, ()):
+            self._ask(question, key)
 
     def add_power_loss(self, incident: Incident, cells: Sequence[SurvivalCell]) -> None:
         """The same for *incident*, which takes what servers have stored last."""
@@ -227,9 +227,9 @@ class _SurvivalComposer:
     def _expect_anything(self, stream: str) -> None:
         """What is lost takes numbers and places with it, until it is repaired. Nobody asked what of it is lost."""
         anything = {"reordered": "any", "diverged": "any"}
-        if (Measure.LOST, None, stream, None) not in self._asked:
+        if (Measure.LOST, None, stream, None) not in self._cells:
             anything["lost"] = "any"
-        if (Measure.SAME_ORDER, None, stream, None) not in self._asked:
+        if (Measure.SAME_ORDER, None, stream, None) not in self._cells:
             anything["same-order"] = "any"
         self._expect.append({"stream": stream, **anything})
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from vstream.scenario.actions import ACTIONS, ActionType, list_action_fields
 from vstream.scenario.document import ScenarioDocument, StepDocument
-from vstream.scenario.faults import Aim, FaultType, Takes
+from vstream.scenario.faults import Effect, FaultType, Target
 from vstream.scenario.model import Inject, RegionCommand, Scenario, Wait
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
@@ -51,8 +51,8 @@ def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[St
             opened = tuple(fault for fault in opened if not fault.down or not fault.down <= given_up)
         elif action.fault is not None and action.stays_open and step.for_ is None:
             value = getattr(step, field)
-            down = list_servers_named(topology, value) if action.fault.takes is Takes.SERVERS else frozenset()
-            targets = value if action.aim in {Aim.REGIONS, Aim.SERVERS, Aim.MACHINES} else ()
+            down = list_servers_named(topology, value) if action.fault.effect is Effect.SERVERS else frozenset()
+            targets = value if action.target in {Target.REGIONS, Target.SERVERS, Target.MACHINES} else ()
             opened = (*opened, OpenFaultStep(index=index, type=action.fault, name=step.as_, targets=targets, down=down))
 
 

@@ -16,7 +16,7 @@ from vstream.servers import target_servers
 from vstream.servers.target_servers import TargetServers
 
 REGIONS = "regions: {west: {servers: 1, cluster: c-west}, central: {servers: 1}, east: {servers: 1}}"
-TAKE_SERVERS = select._SERVER_FAULTS
+TAKE_SERVERS = select._FOR_SERVERS
 ACROSS = (
     "; `stretch` is a cluster across regions, and each of its servers goes with its own region; "
     f"{TAKE_SERVERS} take one alone: stretch-west, stretch-central, stretch-east"

@@ -25,7 +25,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_readiness
 from vstream.errors import UnknownNameError
 from vstream.lab.state import lab_directory
-from vstream.scenario.faults import FAULTS, USAGE, Aim, FaultOption, FaultSpec, FaultType, OptionType, Takes
+from vstream.scenario.faults import FAULTS, USAGE, Effect, FaultOption, FaultSpec, FaultType, OptionType, Target
 from vstream.servers import target_servers
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.target_servers import TargetServers, make_target
@@ -58,13 +58,13 @@ _HOLD = Annotated[
 _SYSTEM_CONTEXT = Annotated[
     str | None, typer.Option("--system-context", help="A nats CLI context of the system account; a lab needs none.")
 ]
-_TARGETS: Mapping[Aim, str] = {
-    Aim.REGIONS: "The region; several may be named.",
-    Aim.SERVERS: "The server, such as west-1; several may be named.",
-    Aim.MACHINES: "A region or a server; several may be named.",
-    Aim.STREAM: "A physical stream, or a virtual one with --region: its write stream.",
-    Aim.SIDES: 'The sides, as "west | central,east".',
-    Aim.ENDS: "The two regions.",
+_TARGETS: Mapping[Target, str] = {
+    Target.REGIONS: "The region; several may be named.",
+    Target.SERVERS: "The server, such as west-1; several may be named.",
+    Target.MACHINES: "A region or a server; several may be named.",
+    Target.STREAM: "A physical stream, or a virtual one with --region: its write stream.",
+    Target.SIDES: 'The sides, as "west | central,east".',
+    Target.LINK: "The two regions.",
 }
 """The help of the argument."""
 
@@ -102,7 +102,7 @@ def make_command(declared: FaultType) -> Callable[..., None]:
 
 def _inject(spec: FaultSpec, settings: _Settings) -> None:
     hold = None if settings.hold is None else read_seconds(settings.hold, "--for")
-    if hold is None and not spec.type.can_hold:
+    if hold is None and not spec.type.command_stays_open:
         hold = _HEAL_AT_ONCE
     topology = options.check_topology_file(settings.topology).require()
     target = make_target(topology, find_and_trust_servers(topology, settings.lab), settings.system_context)
@@ -133,17 +133,17 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
 
 def _list_parameters(declared: FaultType) -> list[Parameter]:
     parameters = []
-    if declared.aim is not Aim.NOTHING:
-        text, metavar = _TARGETS[declared.aim], USAGE[declared.aim]
-        if declared.is_for_all:
+    if declared.target is not Target.NOTHING:
+        text, metavar = _TARGETS[declared.target], USAGE[declared.target]
+        if declared.defaults_to_all:
             text = f"{text} All, if left out."
-        kind: Any = str if declared.aim is Aim.STREAM else list[str]
+        kind: Any = str if declared.target is Target.STREAM else list[str]
         annotation = Annotated[kind, typer.Argument(help=text, metavar=metavar)]
-        parameters.append(_parameter("targets", annotation, [] if declared.is_for_all else Parameter.empty))
+        parameters.append(_parameter("targets", annotation, [] if declared.defaults_to_all else Parameter.empty))
     parameters += [_option_parameter(option) for option in declared.options]
-    if declared.can_hold:
+    if declared.command_stays_open:
         parameters.append(_parameter("hold", _HOLD, None))
-    if declared.takes is Takes.META_LEADER and declared.works_outside_labs:
+    if declared.effect is Effect.META_LEADER and declared.works_outside_labs:
         parameters.append(_parameter("system_context", _SYSTEM_CONTEXT, None))
     return parameters + [_parameter(name, annotation, default) for name, (annotation, default) in _SETTINGS.items()]
 
@@ -167,9 +167,9 @@ def _option_parameter(option: FaultOption) -> Parameter:
 def _read_targets(declared: FaultType, targets: str | list[str] | tuple[()]) -> tuple[str, ...]:
     if isinstance(targets, str):
         return (targets,)
-    if declared.aim is Aim.SIDES and any("|" in target for target in targets):
+    if declared.target is Target.SIDES and any("|" in target for target in targets):
         return tuple(",".join(name.strip() for name in side.split(",")) for side in " ".join(targets).split("|"))
-    if declared.aim is Aim.ENDS and len(targets) != _END_COUNT:
+    if declared.target is Target.LINK and len(targets) != _END_COUNT:
         raise typer.BadParameter("name the two regions of the link", param_hint="REGION REGION")
     return tuple(targets)
 
@@ -193,7 +193,7 @@ def _read_options(declared: FaultType, texts: Mapping[str, Any]) -> dict[str, An
             except ValueError as error:
                 raise typer.BadParameter(str(error), param_hint=flag) from error
         values[option.name] = value
-    if declared.needs_option and not values:
+    if declared.requires_option and not values:
         flags = [f"--{option.name}" for option in declared.options]
         raise typer.BadParameter(f"say what to change: {', '.join(flags[:-1])} or {flags[-1]}")
     return values

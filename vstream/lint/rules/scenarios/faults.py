@@ -11,7 +11,7 @@ from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.actions import ACTIONS, OPTIONS, list_action_fields
 from vstream.scenario.decode import resolve_link
 from vstream.scenario.document import StepDocument, yaml_key
-from vstream.scenario.faults import Aim, Takes
+from vstream.scenario.faults import Effect, Target
 from vstream.scenario.timeline import OpenFaultStep, StepContext, index_servers, list_servers_named
 from vstream.syntax.yaml import Path
 from vstream.topology import naming
@@ -32,21 +32,21 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Violation]:
         place: Path = ("steps", index, yaml_key(field))
         if action.fault is None:
             continue
-        if action.fault.takes in {Takes.LINKS, Takes.LINK_QUALITY}:
+        if action.fault.effect in {Effect.LINKS, Effect.LINK_QUALITY}:
             yield from _check_no_links(subject, place)
-        if action.aim is Aim.SIDES:
+        if action.target is Target.SIDES:
             yield from _check_sides(step, place)
-        if action.aim is Aim.ENDS and subject.topology is not None:
+        if action.target is Target.LINK and subject.topology is not None:
             yield from _check_link(resolve_link(step.link or (), subject.topology), subject.regions, place)
         hubs = subject.topology.hubs if subject.topology is not None else None
-        if action.fault.takes is Takes.META_LEADER and hubs is not None:
+        if action.fault.effect is Effect.META_LEADER and hubs is not None:
             yield Violation(
                 at=place,
                 message="with `routing: domains`, each region has its own JetStream meta leader",
                 hint="`kill-server` names one",
                 on_key=True,
             )
-        if action.aim is Aim.STREAM:
+        if action.target is Target.STREAM:
             yield from _check_leader(subject, step, field, place)
 
 
@@ -127,7 +127,7 @@ def already_down(subject: ScenarioSubject) -> Iterator[Violation]:
     if subject.topology is None:
         return
     for moment in subject.moments():
-        if moment.action.fault is None or moment.action.fault.takes is not Takes.SERVERS:
+        if moment.action.fault is None or moment.action.fault.effect is not Effect.SERVERS:
             continue
         targets = list_servers_named(subject.topology, getattr(moment.step, moment.field))
         for open_fault in moment.open:
@@ -168,7 +168,7 @@ def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Violation]:
 def _find_blocking(moment: StepContext, topology: Topology) -> OpenFaultStep | None:
     regions = index_servers(topology).values()
     for open_fault in moment.open:
-        if open_fault.type.takes is Takes.LINKS or any(open_fault.down.issuperset(members) for members in regions):
+        if open_fault.type.effect is Effect.LINKS or any(open_fault.down.issuperset(members) for members in regions):
             return open_fault
     return None
 

@@ -11,7 +11,7 @@ from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.actions import ACTIONS, list_action_fields
 from vstream.scenario.decode import resolve_link
 from vstream.scenario.document import StepDocument, yaml_key
-from vstream.scenario.faults import Aim
+from vstream.scenario.faults import Target
 from vstream.scenario.fields import split_pair
 from vstream.scenario.model import ClientOperation
 from vstream.syntax.yaml import Path
@@ -77,24 +77,24 @@ def _list_names(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
     yield from _name_kinds(subject)
 
 
-_NOUNS = {Aim.REGIONS: "region", Aim.SERVERS: "server", Aim.MACHINES: "region or server", Aim.ENDS: "region"}
+_NOUN = {Target.REGIONS: "region", Target.SERVERS: "server", Target.MACHINES: "region or server", Target.LINK: "region"}
 
 
 def _list_targets(subject: ScenarioSubject, index: int, step: StepDocument, field: str) -> Iterator[tuple[str, _Named]]:
-    aim, value, place = ACTIONS[field].aim, getattr(step, field), ("steps", index, yaml_key(field))
-    if aim is Aim.STREAM:
+    target, value, place = ACTIONS[field].target, getattr(step, field), ("steps", index, yaml_key(field))
+    if target is Target.STREAM:
         yield "stream", (place, value, False)
-    elif aim is Aim.SIDES:
+    elif target is Target.SIDES:
         for number, side in enumerate(value):
             for inner, name in enumerate(side):
                 yield "region", ((*place, number, inner), name, False)
-    elif aim is Aim.COMMAND:
+    elif target is Target.COMMAND:
         for name in value[1:]:
             yield "region", (place, name, False)
-    elif aim in _NOUNS:
-        names = _ends(subject, value) if aim is Aim.ENDS else value or ()
+    elif target in _NOUN:
+        names = _ends(subject, value) if target is Target.LINK else value or ()
         for number, name in enumerate(names):
-            yield _NOUNS[aim], ((*place, number), name, False)
+            yield _NOUN[target], ((*place, number), name, False)
 
 
 def _ends(subject: ScenarioSubject, value: tuple[str, ...]) -> tuple[str, ...]:
