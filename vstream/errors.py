@@ -22,6 +22,7 @@ Each message is one sentence that names the thing and the place; `hint` says wha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -141,3 +142,10 @@ class LabError(VstreamError):
 
 class UnsupportedError(LabError):
     """Something that this lab or this machine cannot do: it was not tried, and nothing has changed."""
+
+
+def describe_system_error(error: BaseException) -> str:
+    """What *error* says, but for asyncio's text of a refused connection, which repeats the address as a Python value."""
+    if isinstance(error, OSError) and "Connect call failed" in (error.strerror or ""):
+        return os.strerror(error.errno or 0).lower()
+    return str(error)

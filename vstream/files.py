@@ -91,9 +91,11 @@ def write_atomically(path: Path, text: str, *, mode: int | None = None) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # what the system says of a full disk names no file
         raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:

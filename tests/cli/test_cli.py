@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import nkeys
@@ -444,3 +445,22 @@ def test_an_output_that_cannot_be_written_is_said() -> None:
     assert ran.returncode == 3
     assert "cannot write the output: No space left on device" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_a_lab_on_a_full_disk_can_be_taken_down(good: Path, tmp_path: Path) -> None:
+    """A limit of the process stands for the disk."""
+    program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); from vstream.__main__ import main; main()"
+    run = partial(
+        subprocess.run,
+        capture_output=True,
+        env=environment({"VSTREAM_STATE_DIR": str(tmp_path / "state")}),
+        text=True,
+        check=False,
+    )
+    up = run([sys.executable, "-c", program, "lab", "up", good])
+    record = tmp_path / "state" / "labs" / "acme" / "lab.json"
+    assert up.returncode == 3
+    assert up.stderr == f"error: {record} cannot be written: File too large\nhint: make room there, and run it again\n"
+    down = run([sys.executable, "-c", program, "lab", "down", "acme", "--purge"])
+    assert (down.returncode, down.stderr) == (0, "lab acme is down and removed\n")
+    assert not record.parent.exists()

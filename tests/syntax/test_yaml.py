@@ -135,9 +135,17 @@ def test_an_anchor_may_be_used_again_for_something_else() -> None:
         ("a: @b\n", "1:4: error VS001: a value cannot begin with '@'\n    hint: put the value in quotes\n"),
         ("a: b: c\n", ("1:5: error VS001: mapping values are not allowed in this context\n"
          "    hint: a value that contains `: ` needs quotes; a key needs the indentation of its neighbours\n")),
-        ("a: [1,\nb: 2\n", ("1:4: error VS001: did not find expected ',' or ']' (while parsing a flow sequence)\n"
+        ("a: [1,\nb: 2\n", ("1:4: error VS001: expected ',' or ']': the bracket of line 1 is not closed\n"
          "    hint: check the indentation and the quotes on this line and the one before\n")),
-        ("a: 'x\n", ("1:4: error VS001: found unexpected end of stream (while scanning a quoted scalar)\n"
+        ("a: 'x\n", ("1:4: error VS001: the quote is not closed\n"
+         "    hint: check the indentation and the quotes on this line and the one before\n")),
+        ("a: 1\n b: 2\nc:\n  - 1\n  d: 2\n", ("2:3: error VS001: mapping values are not allowed in this context\n"
+         "    hint: a value that contains `: ` needs quotes; a key needs the indentation of its neighbours\n")),
+        ("a: {b: 1}\n b: 2\n", ("2:2: error VS001: expected a key here\n"
+         "    hint: check the indentation and the quotes on this line and the one before\n")),
+        ('"""Not YAML."""\n', ("1:3: error VS001: expected the end of the file here\n"
+         "    hint: check the indentation and the quotes on this line and the one before\n")),
+        ("a:\n  - 1\n  d: 2\n", ("3:3: error VS001: expected an item that begins with `- ` here\n"
          "    hint: check the indentation and the quotes on this line and the one before\n")),
         ("a: {<<: 5}\n", "1:9: error VS001: `<<` merges maps only\n    hint: give it an alias of a map: `<<: *name`\n"),
         ("a: 1e999\n", "1:4: error VS001: the number `1e999` does not fit into 64 bits\n    hint: put it in quotes if it is text\n"),

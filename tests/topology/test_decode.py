@@ -171,7 +171,7 @@ def test_an_error_in_a_region_says_what_where_and_the_way_out(region: str, expec
     ("head", "expected"),
     [
         ('version: "1"\nname: a\nserver_version: "2.12"\n', "1:10: error VS005: `version` must be the number 1\n    hint: remove the quotes\n"),
-        ('version: 2\nname: a\nserver_version: "2.12"\n', "1:10: error VS005: `version` must be `1`, not `2`\n"),
+        ('version: 2\nname: a\nserver_version: "2.12"\n', "1:10: error VS005: `version` must be `1`, not `2`\n    hint: only a newer vstream reads this file\n"),
         ("version: 1\nname: a\nserver_version: 2.10\n",
          '3:17: error VS005: `server_version`: a server version is written `"2.10"`: in quotes, since YAML reads 2.10 as 2.1\n'),
         ('version: 1\nname: a\nserver_version: "3.0"\n',

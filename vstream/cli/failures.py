@@ -13,7 +13,7 @@ from vstream.cli.exit_codes import NO, OK, UNKNOWN, USAGE
 from vstream.cli.views import finding_text
 from vstream.cli.views.console import print_error, stderr
 
-_CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+_CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def report_failure(error: Exception) -> int:
@@ -49,6 +49,10 @@ def is_debugging() -> bool:
 
 def _explain(error: Exception) -> errors.VstreamError:
     if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
+        if error.filename is not None:
+            return errors.VstreamError(
+                f"{error.filename} cannot be written: {error.strerror}", hint="make room there, and run it again"
+            )
         # What is still in the buffer would fail once more when Python ends, with an exit code of its own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.VstreamError(f"cannot write the output: {error.strerror}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,7 +15,13 @@ import nats
 import nats.errors
 from nats.aio.msg import Msg
 
-from vstream.errors import LoginRefusedError, NoRespondersError, NotPermittedError, NotReachableError
+from vstream.errors import (
+    LoginRefusedError,
+    NoRespondersError,
+    NotPermittedError,
+    NotReachableError,
+    describe_system_error,
+)
 from vstream.jetstream.answers import api_error, decode_object
 from vstream.jetstream.client import RefusedForGoodError, TidyClient
 from vstream.jetstream.endpoints import make_connection_options, resolve_context
@@ -369,11 +374,9 @@ def describe_reason(error: BaseException) -> str:
     """Why a connection or request failed with *error*, in a few words."""
     if isinstance(error, ImportError):
         return "a WebSocket needs aiohttp, which is not installed"
-    if isinstance(error, OSError) and "Connect call failed" in (error.strerror or ""):
-        return os.strerror(error.errno or 0).lower()  # asyncio's own text repeats the address as a Python value
     if isinstance(error, gaierror):
         return (error.strerror or str(error)).lower()
-    text = str(error).removeprefix("nats: ").strip("'\"")
+    text = describe_system_error(error).removeprefix("nats: ").strip("'\"")
     return text or type(error).__name__
 
 

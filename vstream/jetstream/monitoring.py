@@ -19,7 +19,14 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from vstream.credentials import make_tls_context
-from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
+from vstream.errors import (
+    HangingError,
+    MalformedAnswerError,
+    NotReachableError,
+    ServerError,
+    VstreamError,
+    describe_system_error,
+)
 from vstream.jetstream import answers
 from vstream.topology.model import Endpoint
 from vstream.topology.naming import probe_subject
@@ -336,7 +343,7 @@ async def _fetch(url_base: str, path: str, timeout: float, most: int = answers.M
             ) from error
         raise NotReachableError(f"no answer from `{url}` within {round(timeout, 2):g} s") from error
     except (OSError, ssl.SSLError, ValueError) as error:
-        raise NotReachableError(f"no answer from `{url}`: {error}") from error
+        raise NotReachableError(f"no answer from `{url}`: {describe_system_error(error)}") from error
 
 
 async def _exchange(url: str, connected: asyncio.Event, most: int) -> tuple[int, bytes]:

@@ -26,7 +26,7 @@ import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ class LabDirectory:
                 directory.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
         except OSError as error:
             raise LabError(
-                f"lab `{self.name}` cannot write its directory: {error}",
+                f"lab `{self.name}` cannot write its directory {self.path}: {error.strerror}",
                 hint="set VSTREAM_STATE_DIR to a directory that can be written",
             ) from error
 
@@ -168,7 +168,8 @@ class LabDirectory:
                     hint="wait until it is done, or interrupt it",
                 )
             self.create()  # whom we waited for may have purged it
-            write_private(self.path / "lab.holder", f"{os.getpid()}\n")
+            with suppress(OSError):  # it is a courtesy; on a full disk, `lab down` is what makes room
+                write_private(self.path / "lab.holder", f"{os.getpid()}\n")
             yield
 
     def _holder(self) -> str:

@@ -36,7 +36,10 @@ def begin_capture(directory: Path, scenario: Scenario) -> Capture:
         (directory / "scenario.yaml").write_text(scenario.text, encoding="utf-8")
         (directory / "topology.yaml").write_text(scenario.topology_text, encoding="utf-8")
     except OSError as error:
-        raise VstreamError(f"the capture cannot be written to `{directory}`: {error.strerror}") from error
+        raise VstreamError(
+            f"the capture cannot be written to `{directory}`: {error.strerror}",
+            hint="`--output` names another directory",
+        ) from error
     return Capture(directory)
 
 

@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from vstream.formatting import quote_value
 from vstream.scenario.model import Compare
+from vstream.syntax.schema import NEWER_HINT
 from vstream.topology import units
 from vstream.topology.naming import LINK_SEPARATORS
 
@@ -133,7 +134,8 @@ def _parse_command(value: object) -> tuple[str, ...]:
 def _parse_edition(value: object) -> int:
     """The version of the language. Python takes `true` and `1.0` for 1."""
     if type(value) is not int or value != 1:
-        _refuse(f"must be `1`, not {quote_value(value)}")
+        is_newer = type(value) is int and value > 1
+        _refuse(f"must be `1`, not {quote_value(value)}", NEWER_HINT if is_newer else None)
     return value
 
 

@@ -27,6 +27,9 @@ M = TypeVar("M", bound=BaseModel)
 MAX_FINDINGS = 200
 """Errors that are listed: a file with more is another kind of file."""
 
+NEWER_HINT = "only a newer vstream reads this file"
+"""About the version of a language that this vstream does not know yet."""
+
 Wording = Callable[["Path", "ErrorDetails"], tuple[str, str | None]]
 """A message and a hint about one of pydantic's errors."""
 
@@ -233,8 +236,9 @@ def _explain_literal(path: Path, details: ErrorDetails) -> tuple[str, str | None
     choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
     if isinstance(written, str) and written == expected:
         return f"`{format_path(path)}` must be the number {expected}", "remove the quotes"
-    listed = quote_names(choices)
-    return f"`{format_path(path)}` must be {listed}, not {quote_value(written)}", suggest_name(str(written), choices)
+    is_newer = len(path) == 1 and isinstance(written, int) and expected.isdigit() and written > int(expected)
+    hint = NEWER_HINT if is_newer else suggest_name(str(written), choices)
+    return f"`{format_path(path)}` must be {quote_names(choices)}, not {quote_value(written)}", hint
 
 
 def _explain_text(path: Path, details: ErrorDetails) -> tuple[str, str | None]:

@@ -96,6 +96,7 @@ def test_links_are_made_shown_changed_and_repaired(file: Path, state: Path) -> N
     crashed = vstream("lab", "status")
     assert crashed.code == 1
     assert "links: proxy crashed" in crashed.out
+    assert crashed.err == "`vstream lab up --lab wide` starts what has crashed\n"
     refused = vstream("lab", "link", "west", "east", "--rtt", "10ms")
     assert refused.code == 3
     assert "is not running" in refused.err

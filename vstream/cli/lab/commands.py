@@ -165,7 +165,10 @@ def show_status(name: LabArgument = None, same: SameLab = None, output: options.
             screen.print(view.render_table(status, faults[status.name], width=screen.width))
             if status.links is not None:
                 screen.print(view.render_proxy_status(status.links))
-    exit_unless_yes(is_no=any(_has_crashed(status) for status in labs))
+    crashed = [status.name for status in labs if _has_crashed(status)]
+    for lab_name in crashed:
+        console.print_note(f"`vstream lab up --lab {lab_name}` starts what has crashed")
+    exit_unless_yes(is_no=bool(crashed))
 
 
 def _list_states(status: LabStatus) -> dict[str, str]:

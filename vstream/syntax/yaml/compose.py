@@ -189,6 +189,26 @@ class _Composer:
             problem, hint = "a value cannot begin with '>' or '|', unless its lines follow", "put the value in quotes"
         elif "mapping values are not allowed" in problem:
             hint = "a value that contains `: ` needs quotes; a key needs the indentation of its neighbours"
-        elif error.context:
-            problem = f"{problem} ({error.context})"
+        else:
+            problem = _describe_problem(problem, error)
         self.report("VS001", problem, Span.point(self._file, *self._place(line, column)), hint)
+
+
+_EXPECTED = {
+    "key": "a key",
+    "'-' indicator": "an item that begins with `- `",
+    "<document start>": "the end of the file",
+}
+
+
+def _describe_problem(problem: str, error: yaml.MarkedYAMLError) -> str:
+    """*problem* in words of those who write YAML, where the parser has its own."""
+    context, start = error.context or "", error.context_mark
+    expected = problem.removeprefix("did not find expected ")
+    if context.startswith("while parsing a flow") and start:
+        return f"expected {expected}: the bracket of line {start.line + 1} is not closed"
+    if expected != problem:
+        return f"expected {_EXPECTED.get(expected, expected)} here"
+    if context == "while scanning a quoted scalar":
+        return "the quote is not closed"
+    return f"{problem} ({context})" if context else problem
