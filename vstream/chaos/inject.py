@@ -93,7 +93,7 @@ async def inject(request: InjectionRequest, injection: Injection) -> InjectionRe
             return await _inject_and_journal(request, injection)
         case LeaderChange():
             began = request.now()
-            evidence = await injection.how.step_down(request.target)
+            evidence = await injection.step_down(request.target)
             return InjectionResult(entry=None, evidence=evidence, began=began)
         case RollingRestart():
             return await _restart_in_turn(request, injection)

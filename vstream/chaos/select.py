@@ -46,7 +46,7 @@ def require_serving_servers(target: TargetServers, name: str) -> tuple[str, ...]
     if name not in target.regions and name not in target.servers:
         raise UnknownNameError(
             f"there is no region or server `{name}`",
-            hint=f"regions: {', '.join(target.regions)}; servers: {', '.join(target.servers)}{_explain(target, name)}",
+            hint=f"regions: {', '.join(target.regions)}; servers: {', '.join(target.servers)}{_explain_name(target, name)}",
         )
     servers = (
         require_running_in_region(target, name) if name in target.regions else (require_running_server(target, name),)
@@ -74,7 +74,7 @@ def parse_sides(target: TargetServers, texts: Sequence[str]) -> tuple[tuple[str,
     return parts
 
 
-def links_between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[Direction, ...]:
+def list_links_between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[Direction, ...]:
     """The links between *parts*, which are groups of regions; with *one_way* only what the first one sends."""
     senders = parts[:1] if one_way else parts
     pairs: list[Direction] = []
@@ -85,13 +85,13 @@ def links_between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> t
     return tuple(pairs)
 
 
-def links_around(target: TargetServers, regions: Sequence[str]) -> tuple[Direction, ...]:
+def list_links_around(target: TargetServers, regions: Sequence[str]) -> tuple[Direction, ...]:
     """The links of each of *regions* to all others. Raises UnknownNameError if one is unknown or the only region."""
     for name in regions:
         _require_region(target, name)
     if len(target.regions) == 1:
         raise UnknownNameError("there is only one region: it has no links to others")
-    pairs = links_between([(region,) for region in target.regions])
+    pairs = list_links_between([(region,) for region in target.regions])
     return tuple(pair for pair in pairs if not set(regions).isdisjoint(pair))
 
 
@@ -106,10 +106,10 @@ def find_link(target: TargetServers, near: str, far: str) -> tuple[Direction, Di
 
 def _require_region(target: TargetServers, name: str) -> None:
     if name not in target.regions:
-        raise UnknownNameError.of_region(name, target.regions, _explain(target, name))
+        raise UnknownNameError.of_region(name, target.regions, _explain_name(target, name))
 
 
-def _explain(target: TargetServers, name: str) -> str:
+def _explain_name(target: TargetServers, name: str) -> str:
     """What *name* is, which is no region: the end of a hint."""
     if name in target.servers:
         return f"; `{name}` is a server in region `{target.servers[name]}`: {_FOR_SERVERS} take it alone"

@@ -126,7 +126,7 @@ def run_rules(
             if not isinstance(at, Span):
                 at = written_at(at)
             if not any(_is_about(at, path) for path in unsure):
-                findings.append(_as_finding(rule, violation, _span(at, source, on_key=violation.on_key)))
+                findings.append(_as_finding(rule, violation, _locate(at, source, on_key=violation.on_key)))
     return tuple(sorted(findings, key=Finding.sort_key))
 
 
@@ -146,7 +146,7 @@ def _is_about(at: Path | Span, path: Path) -> bool:
     return not isinstance(at, Span) and all(part == unsure_part for part, unsure_part in zip(at, path, strict=False))
 
 
-def _span(at: Path | Span, source: SourceMap | None, *, on_key: bool) -> Span | None:
+def _locate(at: Path | Span, source: SourceMap | None, *, on_key: bool) -> Span | None:
     if isinstance(at, Span):
         return at
     if source is None:

@@ -71,7 +71,7 @@ def _read_comments(
         line = _find_suppressed_line(comment.span, lines[file])
         match = _DIRECTIVE.fullmatch(comment.text)
         if match is None:
-            yield _problem("this suppression has no code", comment.span, _EXAMPLE)
+            yield _warn("this suppression has no code", comment.span, _EXAMPLE)
             continue
         codes = match[2].replace(",", " ").split()
         lines_meant = (0, _MAX_LINE) if match[1] else (line, line)
@@ -112,7 +112,7 @@ def _apply(findings: Iterable[Finding], suppressions: Sequence[_Suppression]) ->
     unread = {finding.span.file for finding in broken if finding.span}
     for suppression in suppressions:
         if suppression not in used and suppression.file not in unread:
-            yield _problem(f"{suppression.code} is not reported here", suppression.span, "remove the suppression")
+            yield _warn(f"{suppression.code} is not reported here", suppression.span, "remove the suppression")
 
 
 def find_yaml_comments(document: Document) -> Iterator[Comment]:
@@ -150,22 +150,22 @@ def _read_codes(
 ) -> Iterator[_Suppression | Finding]:
     """What one comment, at *span*, suppresses in *area*, and what is wrong with it."""
     if not codes:
-        yield _problem("this suppression has no code", span, _EXAMPLE)
+        yield _warn("this suppression has no code", span, _EXAMPLE)
     elif not reason.strip():
         listed = ", ".join(codes)
-        yield _problem(
+        yield _warn(
             f"the reason to ignore {listed} is missing", span, f"write it after the bracket: `[{listed}] because …`"
         )
     for code in dict.fromkeys(codes):
         if code.startswith(_SYNTAX):
-            yield _problem(f"{code} cannot be ignored", span, "correct the reported problem")
+            yield _warn(f"{code} cannot be ignored", span, "correct the reported problem")
         elif code in RETIRED:
-            yield _problem(f"{code} is retired: {RETIRED[code]}", span, "remove it, or write the code that replaced it")
+            yield _warn(f"{code} is retired: {RETIRED[code]}", span, "remove it, or write the code that replaced it")
         elif not _CODE.fullmatch(code) or code not in all_codes:
-            yield _problem(f"unknown rule {code[:20]}", span, "`vstream lint --explain list` lists all rules")
+            yield _warn(f"unknown rule {code[:20]}", span, "`vstream lint --explain list` lists all rules")
         else:
             yield _Suppression(code=code, file=span.file, first_line=area[0], last_line=area[1], span=span)
 
 
-def _problem(message: str, span: Span, hint: str) -> Finding:
+def _warn(message: str, span: Span, hint: str) -> Finding:
     return Finding(code=CODE, severity=Severity.WARNING, message=message, where=span, hint=hint)

@@ -39,7 +39,7 @@ def wide() -> TargetServers:
     [
         (select.require_running_in_region, "stretch", KNOWN + ACROSS),
         (lambda where, name: select.parse_sides(where, ["west", name]), "stretch", KNOWN + ACROSS),
-        (lambda where, name: select.links_around(where, [name]), "stretch", KNOWN + ACROSS),
+        (lambda where, name: select.list_links_around(where, [name]), "stretch", KNOWN + ACROSS),
         (lambda where, name: select.find_link(where, "west", name), "stretch", KNOWN + ACROSS),
         (
             select.require_serving_servers,

@@ -1,4 +1,15 @@
-"""What all faults share, and what faults of processes share."""
+"""
+What all faults share, and what faults of processes share.
+
+A fault goes this way, whether a command or a step of a scenario asks for it:
+
+1. `scenario.faults` declares a `FaultType`. With targets and options it is a `FaultSpec`: what was asked for.
+2. Its resolver gets that in a `FaultRequest`, with the servers that run now, and says what to do with which of them: a
+   `LastingInjection`, a `LeaderChange` or a `RollingRestart`.
+3. `chaos.inject` does it. Only a lasting one has a `LabFault`, which knows how it is injected, healed and journalled. From
+   before its first signal until it is healed, it is in the lab's journal as an `OpenFault`.
+4. What was done and proven is an `InjectionResult`; a run of a scenario writes a `FaultRecord` of it into its capture.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +20,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from vstream.chaos import select
 from vstream.errors import LabError, VstreamError
@@ -26,6 +37,8 @@ from vstream.value_class import value_class
 
 _EFFECT_TIMEOUT = 10.0
 """Seconds within which a signal must take effect. It takes milliseconds."""
+EXIT_SECONDS = 30.0
+"""Seconds within which a server must exit that was asked to."""
 _SILENCE_SECONDS = 0.3
 """Seconds without an answer, on a port that otherwise answers within a millisecond."""
 
@@ -103,19 +116,16 @@ class LastingInjection:
     """What else must be observed before the fault counts as confirmed, such as a new leader."""
 
 
-class StepDown(Protocol):
-    """How a leader steps down."""
-
-    async def step_down(self, target: TargetServers) -> str:
-        """Have it step down, and return evidence that another server leads. Raises LabError if there is no such evidence."""
-
-
 @value_class
-class LeaderChange:
+class LeaderChange(ABC):
     """A leader that steps down: nothing to undo. *regions* is where it was."""
 
-    how: StepDown
+    leader: str
     regions: tuple[str, ...]
+
+    @abstractmethod
+    async def step_down(self, target: TargetServers) -> str:
+        """Have it step down, and return evidence that another server leads. Raises LabError if there is no such evidence."""
 
 
 @value_class
@@ -249,11 +259,9 @@ async def wait_until(
             await asyncio.sleep(POLL_SECONDS)
 
 
-async def wait_until_gone(target: TargetServers, servers: Sequence[str]) -> None:
-    """Wait until none of the killed *servers* has a process. Raises LabError."""
-    await wait_until(
-        servers, lambda server: not target.nats_server(server).is_running(), "still runs, killed by SIGKILL,"
-    )
+async def wait_until_gone(target: TargetServers, servers: Sequence[str], *, within: float = _EFFECT_TIMEOUT) -> None:
+    """Wait until none of *servers*, which were told to end, has a process. Raises LabError."""
+    await wait_until(servers, lambda server: not target.nats_server(server).is_running(), "still runs", within=within)
 
 
 def require_awake(target: TargetServers, servers: Sequence[str]) -> None:

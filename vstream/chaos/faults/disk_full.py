@@ -26,8 +26,6 @@ from vstream.value_class import value_class
 
 _SIGNAL_TIMEOUT = 0.5
 """Seconds within which a server has handled a signal. It takes a millisecond."""
-_GRACE = 30.0
-"""Seconds."""
 _REOPENED = "File log re-opened"
 
 
@@ -71,9 +69,7 @@ class DiskFull(base.ServerFault):
             if process is not None:
                 _set_limit(process, psutil.RLIM_INFINITY)
             target.nats_server(server).signal(signal.SIGINT)
-            await base.wait_until(
-                (server,), lambda stopped: not target.nats_server(stopped).is_running(), "still runs", within=_GRACE
-            )
+            await base.wait_until_gone(target, (server,), within=base.EXIT_SECONDS)
         return base.start_absent_servers(target, self.servers)
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:

@@ -157,7 +157,7 @@ def _make_partition(request: FaultRequest, pairs: Iterable[Direction]) -> Partit
 
 async def _resolve_partition(request: FaultRequest) -> LastingInjection:
     sides = select.parse_sides(request.target, request.spec.targets)
-    pairs = select.links_between(sides, one_way=bool(request.spec.options.get("one_way")))
+    pairs = select.list_links_between(sides, one_way=bool(request.spec.options.get("one_way")))
     return LastingInjection(
         fault=_make_partition(request, pairs), regions=tuple(region for side in sides for region in side)
     )
@@ -166,7 +166,7 @@ async def _resolve_partition(request: FaultRequest) -> LastingInjection:
 async def _resolve_isolate(request: FaultRequest) -> LastingInjection:
     regions = request.spec.targets
     return LastingInjection(
-        fault=_make_partition(request, select.links_around(request.target, regions)), regions=regions
+        fault=_make_partition(request, select.list_links_around(request.target, regions)), regions=regions
     )
 
 
@@ -175,7 +175,7 @@ async def _resolve_link(request: FaultRequest) -> LastingInjection:
     if request.spec.targets:
         pairs: Collection[Direction] = select.find_link(request.target, *regions)
     else:
-        pairs = select.links_between([(region,) for region in regions])
+        pairs = select.list_links_between([(region,) for region in regions])
     # Both directions are shaped alike: which region comes first does not matter.
     link = Link(between=(regions[0], regions[-1]), **request.spec.options)  # type: ignore[arg-type]  # numbers all of them
     return LastingInjection(fault=LinkShape(states=dict.fromkeys(pairs, link_state(link))), regions=tuple(regions))

@@ -14,8 +14,7 @@ from vstream.scenario import faults
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
-_GRACE_SECONDS = 30.0
-_LAME_DUCK_GRACE_SECONDS = 180.0
+_LAME_DUCK_SECONDS = 180.0
 """Seconds: the server's default is to disconnect its clients over two minutes."""
 
 
@@ -31,7 +30,8 @@ class Restart(base.StoppedServersFault):
     async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Send SIGTERM or SIGUSR2 to each running server. Confirmed when no process is left."""
         self.signal(target, signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
-        await self._wait_until_ended(target, _LAME_DUCK_GRACE_SECONDS if self.is_lame_duck else _GRACE_SECONDS)
+        within = _LAME_DUCK_SECONDS if self.is_lame_duck else base.EXIT_SECONDS
+        await base.wait_until_gone(target, self.servers, within=within)
         return f"{base.name_with_verb(self.servers)} gone"
 
     async def heal(self, target: TargetServers, fault_id: str) -> SpawnedServers:
@@ -43,20 +43,12 @@ class Restart(base.StoppedServersFault):
         """
         base.require_awake(target, self.servers)
         self.signal(target, signal.SIGINT)
-        await self._wait_until_ended(target, _GRACE_SECONDS)
+        await base.wait_until_gone(target, self.servers, within=base.EXIT_SECONDS)
         return base.start_absent_servers(target, self.servers)
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether they are no longer meant to run."""
         return all(server_records.read(target.directory, server) is None for server in self.servers)
-
-    async def _wait_until_ended(self, target: TargetServers, within: float) -> None:
-        await base.wait_until(
-            self.servers,
-            lambda server: not target.nats_server(server).is_running(),
-            "was told to end and still runs",
-            within=within,
-        )
 
 
 async def _resolve_rolling_restart(request: base.FaultRequest) -> base.RollingRestart:

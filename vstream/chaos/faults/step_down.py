@@ -12,11 +12,10 @@ from vstream.value_class import value_class
 
 
 @value_class
-class StreamStepDown:
+class StreamStepDown(LeaderChange):
     """The leader of a stream steps down."""
 
     stream: str
-    leader: str
 
     async def step_down(self, target: TargetServers) -> str:
         """Ask the leader to step down. Confirmed when another server leads."""
@@ -28,10 +27,8 @@ class StreamStepDown:
 
 
 @value_class
-class MetaStepDown:
+class MetaStepDown(LeaderChange):
     """The leader of the meta group steps down."""
-
-    leader: str
 
     async def step_down(self, target: TargetServers) -> str:
         """Ask the leader, in the system account. Confirmed when another server leads."""
@@ -46,13 +43,12 @@ async def _resolve_step_down(request: FaultRequest) -> LeaderChange:
     leadership, leader = await select.require_stream_leader(request.target, request.find_physical_stream())
     if request.needs_successor:
         select.require_electable_successor(leadership)
-    how = StreamStepDown(stream=leadership.stream, leader=leader)
-    return LeaderChange(how=how, regions=request.regions_of([leader]))
+    return StreamStepDown(stream=leadership.stream, leader=leader, regions=request.regions_of([leader]))
 
 
 async def _resolve_step_down_meta(request: FaultRequest) -> LeaderChange:
     leader = await leaders.require_meta_leader(request.target)
-    return LeaderChange(how=MetaStepDown(leader=leader), regions=request.regions_of([leader]))
+    return MetaStepDown(leader=leader, regions=request.regions_of([leader]))
 
 
 RESOLVERS = {faults.STEP_DOWN: _resolve_step_down, faults.STEP_DOWN_META: _resolve_step_down_meta}

@@ -28,7 +28,7 @@ def dead_source(system: LiveSystem) -> Iterator[Issue]:
     and for the permissions of the account.
     """
     for pair, source in _list_pairs(system, PairState.SILENT):
-        yield Issue(about=pair.reader, evidence=_evidence(pair, source), hint=RESYNC)
+        yield Issue(about=pair.reader, evidence=_describe(pair, source), hint=RESYNC)
 
 
 @check("VD202", "no-source", drift=Drift.UNRELATED)
@@ -63,7 +63,7 @@ def stuck_source(system: LiveSystem) -> Iterator[Issue]:
     """
     for pair, source in _list_pairs(system, PairState.BEHIND):
         if pair.is_stuck:
-            yield Issue(about=pair.reader, evidence=_evidence(pair, source), hint=RESYNC)
+            yield Issue(about=pair.reader, evidence=_describe(pair, source), hint=RESYNC)
 
 
 @check("VD204", "skipped", drift=Drift.UNRELATED)
@@ -130,7 +130,7 @@ def unmeasured_lag(system: LiveSystem) -> Iterator[Issue]:
     """
     unmeasured = list(_list_pairs(system, PairState.UNKNOWN))
     for pair, source in unmeasured[:_MAX_NAMED]:
-        yield Issue(about=pair.reader, evidence=_evidence(pair, source), hint="ask again, or `vstream audit`")
+        yield Issue(about=pair.reader, evidence=_describe(pair, source), hint="ask again, or `vstream audit`")
     if len(unmeasured) > _MAX_NAMED:
         yield Issue(
             about=system.topology.name,
@@ -160,7 +160,7 @@ def rolled_back(system: LiveSystem) -> Iterator[Issue]:
     for pair, source in _list_pairs(system, PairState.ROLLED_BACK):
         yield Issue(
             about=pair.origin,
-            evidence=_evidence(pair, source),
+            evidence=_describe(pair, source),
             hint=f"do not publish there until its sequence is past {pair.cursor:,}; `vstream repair messages`",
         )
 
@@ -179,7 +179,7 @@ def lost_to_retention(system: LiveSystem) -> Iterator[Issue]:
     `--yes`. Set `max_age` of write streams above the longest outage that must not lose messages.
     """
     for pair, source in _list_pairs(system, PairState.LOSSY):
-        yield Issue(about=pair.reader, evidence=_evidence(pair, source), hint="`vstream repair messages --kind replay`")
+        yield Issue(about=pair.reader, evidence=_describe(pair, source), hint="`vstream repair messages --kind replay`")
 
 
 @check("VD303", "retention-margin", Severity.WARNING, drift=Drift.UNRELATED)
@@ -225,5 +225,5 @@ def _find_source(system: LiveSystem, pair: AssessedPair) -> SourceSnapshot | Non
     return None if reader is None else reader.find_source(pair.origin)
 
 
-def _evidence(pair: AssessedPair, source: SourceSnapshot) -> str:
+def _describe(pair: AssessedPair, source: SourceSnapshot) -> str:
     return f"{pair.detail}; servers say `lag: {source.lag}`"

@@ -209,7 +209,7 @@ def no_consumer(system: LiveSystem) -> Iterator[Issue]:
     ## What to do
     `vstream plan` shows it, `vstream apply` creates it. It starts according to its `deliver_policy`.
     """
-    for durable in _consumers_of_led_streams(system):
+    for durable in _list_led_consumers(system):
         key = durable.stream, durable.name
         if system.snapshot.consumers.get(key, "not asked") is None:
             yield Issue(about=" > ".join(key), evidence="it does not exist", hint=APPLY)
@@ -226,13 +226,13 @@ def silent_consumer(system: LiveSystem) -> Iterator[Issue]:
     ## What to do
     Bring back the servers that do not answer (VD404). If all run, make it elect a leader: `nats consumer cluster step-down`.
     """
-    for durable in _consumers_of_led_streams(system):
+    for durable in _list_led_consumers(system):
         key = durable.stream, durable.name
         if key not in system.snapshot.consumers and system.snapshot.was_connected:
             yield Issue(about=" > ".join(key), evidence="it does not answer", hint=_BRING_BACK)
 
 
-def _consumers_of_led_streams(system: LiveSystem) -> Iterator[Durable]:
+def _list_led_consumers(system: LiveSystem) -> Iterator[Durable]:
     """The topology's consumers on streams that have a leader; otherwise, the stream is the finding."""
     for durable in list_durables(system.topology):
         stream = system.snapshot.streams.get(durable.stream)

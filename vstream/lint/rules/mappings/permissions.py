@@ -63,7 +63,7 @@ def _list_refusals(
     """A finding for each `allow` whose mapped subjects are not allowed, and each `deny` that covers mapped subjects."""
     allowed = None if publish.allow is None else _find_patterns(publish.allow)
     denied = _find_patterns(publish.deny)
-    lost = _not_allowed(block, cluster, allowed) if allowed else {}
+    lost = _find_not_allowed(block, cluster, allowed) if allowed else {}
     refused = _refusals_of_deny(block, cluster, allowed, denied) if denied else {}
     for allowed_value in publish.allow or ():
         if allowed_value.text and allowed_value.text in lost:
@@ -93,7 +93,7 @@ def _find_patterns(written: tuple[ConfValue, ...]) -> tuple[str, ...]:
 
 # Many users have the same permissions, and each set of them may cost a walk over all rules.
 @lru_cache(maxsize=_MAX_CACHED)
-def _not_allowed(block: MappingsBlock, cluster: str | None, allowed: tuple[str, ...]) -> Mapping[str, Refusal]:
+def _find_not_allowed(block: MappingsBlock, cluster: str | None, allowed: tuple[str, ...]) -> Mapping[str, Refusal]:
     """The allowed patterns with a publish that is mapped to a forbidden subject, each with the first such rule."""
     trie, entries = index_sources(block)
     refusals: dict[str, Refusal] = {}

@@ -174,13 +174,13 @@ def many_rules(workspace: Workspace) -> Iterator[Violation]:
             duration = f"{cost:.0f} µs" if cost < _PER_SECOND / 1_000 else f"{cost / 1_000:.1f} ms"
             yield Violation(
                 at=block.key_span,
-                message=f"{count:,} rules cost every message of every client of the account about {duration}: at most {_two_digits(_PER_SECOND / cost)} messages per second and connection",
+                message=f"{count:,} rules cost every message of every client of the account about {duration}: at most {_round_to_two_digits(_PER_SECOND / cost)} messages per second and connection",
                 hint="give streams a common root and map it with one rule, remove rules for requests that nobody sends, or split the account",
                 severity=Severity.ERROR if cost >= TOO_MUCH_US else None,
             )
 
 
-def _two_digits(number: float) -> str:
+def _round_to_two_digits(number: float) -> str:
     """Rounded to two significant digits."""
     step = 10 ** (len(str(int(number))) - 2)
     return f"{round(number / step) * step:,}"

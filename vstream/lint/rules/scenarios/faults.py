@@ -215,7 +215,7 @@ def wrong_option(subject: ScenarioSubject) -> Iterator[Violation]:
                 yield Violation(
                     at=("steps", index, yaml_key(option)),
                     message=f"`{yaml_key(option)}` has no effect on a `{yaml_key(field)}` step",
-                    hint=_who_has(option, action.options),
+                    hint=_name_actions_with(option, action.options),
                     on_key=True,
                 )
         if field == "upgrade" and step.to is None:
@@ -230,7 +230,7 @@ def wrong_option(subject: ScenarioSubject) -> Iterator[Violation]:
             )
 
 
-def _who_has(option: str, options: tuple[str, ...]) -> str:
+def _name_actions_with(option: str, options: tuple[str, ...]) -> str:
     if option == "for_" and not options:
         return "the next step begins when this one is done; use `wait` to let time pass"
     owners = [yaml_key(name) for name, action in ACTIONS.items() if option in action.options]

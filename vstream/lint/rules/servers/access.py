@@ -124,7 +124,7 @@ def open_to_everyone(workspace: Workspace) -> Iterator[Violation]:
         for listener in server.listeners:
             if not listener.is_everywhere:
                 continue
-            if listener.block == "client" and not _knows_clients(server):
+            if listener.block == "client" and not _authenticates_clients(server):
                 yield Violation(
                     at=listener.span,
                     message="clients may connect from anywhere without authorization",
@@ -176,7 +176,7 @@ def _find_clash(listener: Listener, port: int, whose: str, place: Span) -> Viola
     )
 
 
-def _knows_clients(server: ServerConf) -> bool:
+def _authenticates_clients(server: ServerConf) -> bool:
     root = server.root
     tls = root.get_folded("tls")
     return bool(

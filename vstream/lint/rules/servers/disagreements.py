@@ -323,7 +323,7 @@ def _read_guest(server: ServerConf) -> Reading:
     return ("refused", locate_server(server)) if server.users else None
 
 
-def _has_gateway_tls(server: ServerConf) -> Reading:
+def _read_gateway_tls(server: ServerConf) -> Reading:
     return _read_presence(server.gateway.conf) if server.gateway else None
 
 
@@ -373,7 +373,7 @@ _TRAITS: Final = (
     _Trait("routes have", "they cannot connect", lambda server: _read_presence(server.cluster)),
     _Trait("clients without a login are", "what they may do depends on the server", _read_guest),
 )
-_GATEWAY_TRAITS: Final = (_Trait("the gateway has", "they cannot connect", _has_gateway_tls), _DOMAIN, _SYSTEM)
+_GATEWAY_TRAITS: Final = (_Trait("the gateway has", "they cannot connect", _read_gateway_tls), _DOMAIN, _SYSTEM)
 
 
 def _compare_accounts(group: list[ServerConf]) -> Iterator[Violation]:
@@ -441,8 +441,8 @@ def _compare_users(group: list[ServerConf]) -> Iterator[Violation]:
             if difference is not None:
                 yield _make_difference(
                     user.span,
-                    f"`{difference}` of user `{user.name}` is {_show(rights[difference])} here, and "
-                    f"{_show(usual[difference])} in `{example_server.file}`: its rights depend on the server",
+                    f"`{difference}` of user `{user.name}` is {_format_subjects(rights[difference])} here, and "
+                    f"{_format_subjects(usual[difference])} in `{example_server.file}`: its rights depend on the server",
                     Related(span=example.span, message="the same user"),
                     Severity.WARNING,
                 )
@@ -471,5 +471,5 @@ def _list_rights(user: UserConf) -> _Rights:
     return rights
 
 
-def _show(subjects: frozenset[str]) -> str:
+def _format_subjects(subjects: frozenset[str]) -> str:
     return quote_names(sorted(subjects)[:_SHOWN]) + ("" if len(subjects) <= _SHOWN else " …") if subjects else "nothing"

@@ -62,7 +62,7 @@ def implausible_option(workspace: Workspace) -> Iterator[Violation]:
             yield from check(server)
 
 
-def _open_system_account(server: ServerConf) -> Iterator[Violation]:
+def _check_open_system_account(server: ServerConf) -> Iterator[Violation]:
     """Without accounts, everybody is in `$G`. Beside JetStream, VS426 says that the server does not start."""
     system = server.system_account
     if system is not None and system.text == "$G" and not server.accounts and not has_jetstream(server):
@@ -141,7 +141,7 @@ def _check_passwords(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _open_users(server: ServerConf) -> Iterator[Violation]:
+def _check_open_users(server: ServerConf) -> Iterator[Violation]:
     has_callout = has_any(server.authorization, "auth_callout", "auth_hook")
     if has_callout or any(is_on(conf, "verify_and_map", "verify") for conf in _list_tls_blocks(server)):
         return
@@ -293,7 +293,7 @@ def _check_account_names(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _log_directory(server: ServerConf) -> Iterator[Violation]:
+def _check_log_directory(server: ServerConf) -> Iterator[Violation]:
     file = option(server.root, "log_file", "logfile")
     if file is not None and file.text and file.text.endswith("/"):
         yield Violation(
@@ -327,11 +327,11 @@ def _check_empty_resolver(server: ServerConf) -> Iterator[Violation]:
 
 
 _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
-    _open_system_account,
+    _check_open_system_account,
     _check_sizes,
     _check_times,
     _check_passwords,
-    _open_users,
+    _check_open_users,
     _check_permissions,
     _check_home,
     _check_tags,
@@ -341,6 +341,6 @@ _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _check_empty_resolver,
     _check_guest_commands,
     _check_account_names,
-    _log_directory,
+    _check_log_directory,
     _check_unnamed_system,
 )

@@ -81,7 +81,7 @@ def unlimited_storage(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=jetstream.key_span,
                 message=f"JetStream has no {' and no '.join(f'`{name}`' for name in missing)}: "
-                f"it takes {_default_shares(missing)} that is available when it starts",
+                f"it takes {_describe_default_shares(missing)} that is available when it starts",
                 hint="set how much this server may use",
             )
 
@@ -134,7 +134,7 @@ def _is_unlimited(written: ConfValue | None) -> bool:
     return written is None or (isinstance(written.value, int) and written.value < 0)
 
 
-def _default_shares(missing: list[str]) -> str:
+def _describe_default_shares(missing: list[str]) -> str:
     shares = {"max_file": "all of the disk", "max_mem": "three quarters of the memory"}
     return " and ".join(shares[name] for name in missing)
 

@@ -152,7 +152,7 @@ def _belong(server: ServerConf, second: ServerConf) -> bool:
     name, other_name = cluster_of(server), cluster_of(second)
     if name is None or other_name is None:
         return False
-    return name.text == other_name.text or (_lists(server, other_name) and _lists(second, name))
+    return name.text == other_name.text or (_lists_gateway(server, other_name) and _lists_gateway(second, name))
 
 
 def _may_be_one_cluster(server: ServerConf, second: ServerConf) -> bool:
@@ -160,7 +160,7 @@ def _may_be_one_cluster(server: ServerConf, second: ServerConf) -> bool:
     return name is None or other_name is None or name.text == other_name.text
 
 
-def _lists(server: ServerConf, name: ConfValue) -> bool:
+def _lists_gateway(server: ServerConf, name: ConfValue) -> bool:
     remotes = server.gateway.remotes if server.gateway else ()
     return any(remote.name is not None and remote.name.text == name.text for remote in remotes)
 
@@ -238,23 +238,23 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
         yield from _check_routes_without_port(server)
         yield from _check_unknown_pinned(server)
         yield from _check_account_without_jetstream(server)
-        yield from _jetstream_for_nobody(server)
-        yield from _no_tag_of_kind(server)
+        yield from _check_jetstream_for_nobody(server)
+        yield from _check_tag_kinds(server)
         yield from _check_users_without_inbox(server)
         yield from _check_routes_without_login(server)
-        yield from _mapped_for_nobody(server)
+        yield from _check_mappings_for_nobody(server)
         yield from _check_imports_mapped_away(server)
         yield from _check_logs_twice(server)
         yield from _check_tls_missing(server)
         yield from _check_websocket_routes(server)
         yield from _check_remotes_without_effect(server)
-        yield from _defaults_for_nobody(server)
+        yield from _check_defaults_for_nobody(server)
         yield from _check_passwords_beside_keys(server)
-        yield from _ignored_in_mqtt(server)
+        yield from _check_ignored_in_mqtt(server)
         yield from _check_ignored_keys(server)
 
 
-def _defaults_for_nobody(server: ServerConf) -> Iterator[Violation]:
+def _check_defaults_for_nobody(server: ServerConf) -> Iterator[Violation]:
     """Default permissions are for the users that are listed beside them (server/opts.go, applyDefaultPermissions)."""
     defaults = entry(server.authorization, "default_permissions", "default_permission", "permissions")
     is_alone = not has_any(server.authorization, "users", "auth_callout") and not has_operator(server)
@@ -281,7 +281,7 @@ def _check_ignored_keys(server: ServerConf) -> Iterator[Violation]:
                 )
 
 
-def _ignored_in_mqtt(server: ServerConf) -> Iterator[Violation]:
+def _check_ignored_in_mqtt(server: ServerConf) -> Iterator[Violation]:
     """All versions warn of it, and `nats-server -t` refuses what they warn of (server/opts.go, parseMQTT)."""
     replicas = entry(table(server.root, "mqtt"), "consumer_replicas")
     if replicas is not None:
@@ -397,7 +397,7 @@ def _check_websocket_routes(server: ServerConf) -> Iterator[Violation]:
                 )
 
 
-def _mapped_for_nobody(server: ServerConf) -> Iterator[Violation]:
+def _check_mappings_for_nobody(server: ServerConf) -> Iterator[Violation]:
     """An account with mappings that nobody can log in to, and that nothing is imported from."""
     leaf_users = table(table(server.root, "leafnodes", "leaf"), "authorization")
     is_open = has_any(server.root, "operator", "trusted_keys") or has_any(server.authorization, "auth_callout")
@@ -440,7 +440,7 @@ def _leads_to(entries: Sequence[MappingEntry], subject: str) -> bool:
     return any(overlaps(target, subject) for target in targets)
 
 
-def _no_tag_of_kind(server: ServerConf) -> Iterator[Violation]:
+def _check_tag_kinds(server: ServerConf) -> Iterator[Violation]:
     prefix = option(server.jetstream.conf if server.jetstream else None, "unique_tag")
     tags = entry(server.root, "server_tags")
     written = [str(tag.value).lower() for tag in list_values(tags.value)] if tags else []
@@ -521,7 +521,7 @@ def _check_account_without_jetstream(server: ServerConf) -> Iterator[Violation]:
             return
 
 
-def _jetstream_for_nobody(server: ServerConf) -> Iterator[Violation]:
+def _check_jetstream_for_nobody(server: ServerConf) -> Iterator[Violation]:
     """Beside accounts with users, JetStream is only for accounts that have it (error 10039)."""
     system = find_system_account(server)
     places = {user.account for user in server.users} - {system}

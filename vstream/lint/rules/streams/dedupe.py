@@ -108,7 +108,7 @@ def duplicate_windows_differ(workspace: Workspace) -> Iterator[Violation]:
             if window != usual:
                 yield Violation(
                     at=stream.locate("duplicate_window"),
-                    message=f"a window of {_show_window(window)}, `{example.config.name}` has {_show_window(usual)}",
+                    message=f"a window of {_format_window(window)}, `{example.config.name}` has {_format_window(usual)}",
                     hint="give all read streams of a virtual stream the same window",
                     related=(Related(span=example.locate("duplicate_window"), message="the other window"),),
                 )
@@ -194,5 +194,5 @@ def _allows(stream: StreamFile, field: str) -> bool:
     return values.has_flag(stream, field) or brought
 
 
-def _show_window(window: int) -> str:
+def _format_window(window: int) -> str:
     return spell_nanoseconds(window) if window else "0"

@@ -257,7 +257,7 @@ def bad_link(subject: TopologySubject) -> Iterator[Violation]:
         if key == naming.DEFAULT_LINK:
             continue
         ends = naming.link_ends(key, regions)
-        message, hint = _problem(key, ends, regions)
+        message, hint = _explain(key, ends, regions)
         if message is None and (first := seen.setdefault(frozenset(ends[0]), key)) != key:
             message = f"{quote_value(key)} is the same link as {quote_value(first)}"
             hint = "keep one of them: each describes both directions"
@@ -265,7 +265,7 @@ def bad_link(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(at=("links", key), message=message, hint=hint, on_key=True)
 
 
-def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[str]) -> tuple[str | None, str | None]:
+def _explain(key: str, ends: Collection[tuple[str, str]], regions: Collection[str]) -> tuple[str | None, str | None]:
     match ends:
         case [(near, far)] if near == far:
             return f"{quote_value(key)} links a region to itself", "links are between regions, as `west-east`"
