@@ -249,7 +249,7 @@ async def streams_placed(up: subprocess.Popen[str]) -> float | None:
 def first_server() -> float | None:
     """When the first server of the lab was started, as the time of the day."""
     directory = lab_directory(NAME)
-    servers = [server_records.read(directory, server) for server in server_records.recorded_servers(directory)]
+    servers = [server_records.read(directory, server) for server in server_records.list_recorded_servers(directory)]
     times = [server.create_time for server in servers if server is not None and server.create_time is not None]
     return min(times, default=None)
 

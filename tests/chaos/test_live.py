@@ -194,7 +194,7 @@ async def test_a_restart_that_was_cut_off_is_finished(file: Path, is_lame_duck: 
     async with connect(list_endpoints(LAB)["west"], "west"):
         if is_lame_duck:
             server = NatsServer(directory, "west-1")
-            mark = server.log_mark()
+            mark = server.mark_log()
             server.signal(signal.SIGUSR2)
             await eventually(lambda: any("Entering lame duck mode" in line for line in server.read_lines_since(mark)))
         assert [fault["over"] for fault in open_faults(file)] == [False]

@@ -39,7 +39,7 @@ async def test_what_a_lab_keeps_is_readable_by_nobody_else_whatever_the_umask_is
             server_records.write(
                 directory, ServerRecord(server="r0-0", state="starting", argv=argv, config="x", version="1")
             )
-            ProxyProcess(directory).write_orders(choose.initial_links(addresses, Backend.PROXY, {}))
+            ProxyProcess(directory).write_orders(choose.make_links(addresses, Backend.PROXY, {}))
             answer = Answer(pid=1, generation=1, answered=1, connections={})
             state.replace_file(directory.links / "answer.json", state.encode_answer(answer))
             opened = OpenFault(id="f1", command="kill", fault=Kill(servers=("r0-0",)), since=datetime.now(UTC))

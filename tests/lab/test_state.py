@@ -193,7 +193,7 @@ def test_a_damaged_server_record_is_no_record_but_is_known(directory: LabDirecto
     directory.create()
     (directory.run / "r0-0.json").write_text(text)
     assert server_records.read(directory, "r0-0") is None
-    assert server_records.recorded_servers(directory) == ("r0-0",)
+    assert server_records.list_recorded_servers(directory) == ("r0-0",)
 
 
 def test_a_bundle_on_disk_is_exactly_the_bundle(directory: LabDirectory) -> None:

@@ -20,7 +20,7 @@ from vstream.topology.model import Seat, Topology
 from vstream.topology.server_address import ServerAddress
 
 
-def new_regions(topology: Topology, record: LabRecord) -> frozenset[str]:
+def find_new_regions(topology: Topology, record: LabRecord) -> frozenset[str]:
     """The regions of *topology* without a server in *record*."""
     return frozenset(seat.region for seat in topology.all_seats) - {address.region for address in record.servers}
 
@@ -40,11 +40,11 @@ def extend_record(
     Those that were removed come back where they were, if they can: clients know these addresses.
     Raises LabError if a region cannot join without a restart.
     """
-    regions = new_regions(topology, record)
+    regions = find_new_regions(topology, record)
     _require_possible(directory.name, record, regions)
     seats = [seat for seat in topology.all_seats if seat.region in regions]
     unavailable = {*reserved, *ports.list_ports(record.servers)}
-    joining = _former_addresses(record, seats, unavailable)
+    joining = _list_former_addresses(record, seats, unavailable)
     if not joining:
         first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved=unavailable)
         joining = ports.allocate(seats, first, directory, backend=backend)
@@ -58,7 +58,7 @@ def extend_record(
     )
 
 
-def _former_addresses(
+def _list_former_addresses(
     record: LabRecord, seats: Sequence[Seat], unavailable: Collection[int]
 ) -> tuple[ServerAddress, ...]:
     """Where the servers of *seats* were before they were removed; none if not all were, or something else is there now."""

@@ -83,7 +83,7 @@ async def check_with_server(
     checked = 0
     processors = asyncio.Semaphore(os.cpu_count() or 1)
 
-    async def problem(name: str) -> str | None:
+    async def find_problem(name: str) -> str | None:
         nonlocal checked
         async with processors:
             refusal = await find_config_problem(binaries[name], conf / "servers" / f"{name}.conf")
@@ -91,7 +91,7 @@ async def check_with_server(
         on_checked(checked)
         return refusal
 
-    for name, refusal in zip(binaries, await asyncio.gather(*map(problem, binaries)), strict=True):
+    for name, refusal in zip(binaries, await asyncio.gather(*map(find_problem, binaries)), strict=True):
         if refusal is not None:
             raise LabError(
                 f"nats-server refuses the configuration of server `{name}`: {refusal.replace(f'{conf}{os.sep}', '')}",

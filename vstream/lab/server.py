@@ -133,7 +133,7 @@ class NatsServer:
         if refusal is not None:
             raise LabError(f"server `{self.name}` would refuse its configuration: {refusal}")
         before = (await monitoring.read_varz(monitor)).config_load_time
-        mark = self.log_mark()
+        mark = self.mark_log()
         if not self.signal(signal.SIGHUP):
             raise LabError(f"server `{self.name}` does not run", hint="`vstream lab up` starts it")
         deadline = time.monotonic() + timeout
@@ -145,7 +145,7 @@ class NatsServer:
                 raise NotReachableError(f"server `{self.name}` did not reload within {timeout:g} s")
             await asyncio.sleep(_POLL_SECONDS)
 
-    def log_mark(self) -> LogMark:
+    def mark_log(self) -> LogMark:
         """The present end of the logs."""
         return LogMark(_get_size(self.log_file), _get_size(self.err_file))
 
@@ -153,7 +153,7 @@ class NatsServer:
         """What the server has written since *mark*: its log, then its other output."""
         return _read_lines_from(self.log_file, mark.log) + _read_lines_from(self.err_file, mark.err)
 
-    def last_lines(self, count: int) -> tuple[str, ...]:
+    def read_last_lines(self, count: int) -> tuple[str, ...]:
         """The last *count* lines of its log and its other output; the newer file comes last."""
         files = (path for path in (self.err_file, self.log_file) if path.exists())
         written = sorted(files, key=lambda path: path.stat().st_mtime_ns)
@@ -232,7 +232,7 @@ def start_servers(
 ) -> SpawnedServers:
     """Start the servers *names*, each with its own of *programs*; *proxy* makes their links."""
     servers = [NatsServer(directory, name) for name in names]
-    marks = {server: server.log_mark() for server in servers}
+    marks = {server: server.mark_log() for server in servers}
     for server in servers:
         program = programs[server.name]
         server.start(program.binary, program.version)
@@ -259,7 +259,7 @@ async def stop_servers(directory: LabDirectory, servers: Iterable[str] | None = 
     while server_records.may_be_spawning(directory) and time.monotonic() < deadline:
         await asyncio.sleep(_POLL_SECONDS)
     running = server_records.scan_processes(directory)
-    chosen = sorted({*running, *server_records.recorded_servers(directory)} if servers is None else servers)
+    chosen = sorted({*running, *server_records.list_recorded_servers(directory)} if servers is None else servers)
     targets = [process for name in chosen for process in running.get(name, ())]
     if immortal := await processes.terminate(targets, grace=grace):
         pids = ", ".join(str(process.pid) for process in immortal)

@@ -63,7 +63,7 @@ def read(directory: LabDirectory, server: str) -> ServerRecord | None:
         return None
 
 
-def recorded_servers(directory: LabDirectory) -> tuple[str, ...]:
+def list_recorded_servers(directory: LabDirectory) -> tuple[str, ...]:
     """The names of all servers that are meant to run."""
     return tuple(sorted(path.stem for path in directory.run.glob("*.json")))
 
@@ -75,7 +75,7 @@ def forget(directory: LabDirectory, server: str) -> None:
 
 def process_of(directory: LabDirectory, server: str) -> psutil.Process | None:
     """The running process of *server*, by its record, otherwise by its arguments."""
-    return _recorded_process(directory, server) or next(iter(scan_processes(directory).get(server, ())), None)
+    return _find_recorded_process(directory, server) or next(iter(scan_processes(directory).get(server, ())), None)
 
 
 def scan_processes(directory: LabDirectory) -> Mapping[str, Sequence[psutil.Process]]:
@@ -95,7 +95,7 @@ def may_be_spawning(directory: LabDirectory) -> bool:
 
     Between fork and exec, only its working directory identifies it. A user's shell in that directory looks the same.
     """
-    records = (read(directory, server) for server in recorded_servers(directory))
+    records = (read(directory, server) for server in list_recorded_servers(directory))
     if not any(record is not None and record.pid is None for record in records):
         return False
     return any(_is_nameless_in(directory.path, process) for process in psutil.process_iter())
@@ -110,7 +110,7 @@ def _is_nameless_in(path: Path, process: psutil.Process) -> bool:
     return not any(argument.startswith(str(path)) for argument in read_arguments(process))
 
 
-def _recorded_process(directory: LabDirectory, server: str) -> psutil.Process | None:
+def _find_recorded_process(directory: LabDirectory, server: str) -> psutil.Process | None:
     record = read(directory, server)
     if record is None or record.pid is None:
         return None

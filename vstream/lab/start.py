@@ -111,14 +111,14 @@ async def _start_at_free_ports(start: Start, attempt: int) -> None:
             chosen = tuple(replace(address, transport=transport) for address in addresses)
             # First of all: from here on, `down` and other labs must know what is about to exist.
             start.directory.write(LabRecord(topology=start.topology.name, servers=chosen, programs=start.programs))
-            proxy.write_orders(choose.initial_links(chosen, backend, start.shape))
+            proxy.write_orders(choose.make_links(chosen, backend, start.shape))
             conf.replace_files(start.directory.conf, _fill_in_passwords(start, start.render(chosen)))
             if backend is not Backend.NONE:
                 proxy.start()
             await _check_configs(start, names)
             if backend is not Backend.NONE:
                 await proxy.wait_until_ready()
-            for server in server_records.recorded_servers(start.directory):
+            for server in server_records.list_recorded_servers(start.directory):
                 server_records.forget(start.directory, server)
             needed = None if backend is Backend.NONE else proxy
             spawned = start_servers(start.directory, names, start.programs, needed)
@@ -134,7 +134,7 @@ async def start_missing(start: Start, running: frozenset[str]) -> None:
     if record is None:
         raise LabError(f"servers of lab `{name}` are running, but its record is missing", hint=hint)
     _require_same_servers(start, record, hint)
-    if not add_regions.new_regions(start.topology, record):
+    if not add_regions.find_new_regions(start.topology, record):
         await _start_recorded(start, running, record, hint)
         return
     links = choose.links_of_running_lab(directory, record.servers, start.setup.links, start.shape)
@@ -150,7 +150,7 @@ async def _start_recorded(start: Start, running: frozenset[str], record: LabReco
     """Start what of *record* is not *running*."""
     directory, name = start.directory, start.directory.name
     links = choose.links_of_running_lab(directory, record.servers, start.setup.links, start.shape)
-    links = add_regions.extend_links(links, record, choose.initial_links(record.servers, links.backend, start.shape))
+    links = add_regions.extend_links(links, record, choose.make_links(record.servers, links.backend, start.shape))
     # What runs, and how it maps, stays: new servers load the mappings that the others have, until `apply` changes them.
     bundle = start.render(record.servers)
     if changed := conf.list_differing_configs(directory.conf, _fill_in_passwords(start, bundle)):
@@ -194,7 +194,7 @@ def _fill_in_passwords(start: Start, bundle: Bundle) -> tuple[Artifact, ...]:
 def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
     """But for those of regions that are new. Raises LabError."""
     name = start.directory.name
-    new = add_regions.new_regions(start.topology, record)
+    new = add_regions.find_new_regions(start.topology, record)
     expected = {(seat.region, seat.server.name) for seat in start.topology.all_seats if seat.region not in new}
     if expected != {(address.region, address.server.name) for address in record.servers}:
         raise LabError(f"lab `{name}` runs with other servers than topology `{start.topology.name}` has", hint=hint)
@@ -254,7 +254,7 @@ def _list_labs_elsewhere(shared: Path) -> Iterator[LabRecord]:
             entry.unlink(missing_ok=True)
         for directory in directories:
             with suppress(LabError):
-                if server_records.recorded_servers(directory) and (record := directory.read()) is not None:
+                if server_records.list_recorded_servers(directory) and (record := directory.read()) is not None:
                     yield record
 
 

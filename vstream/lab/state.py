@@ -164,7 +164,7 @@ class LabDirectory:
         ) as is_held:
             if not is_held:
                 raise LabError(
-                    f"lab `{self.name}` is being changed by {self._holder()}",
+                    f"lab `{self.name}` is being changed by {self._read_holder()}",
                     hint="wait until it is done, or interrupt it",
                 )
             self.create()  # whom we waited for may have purged it
@@ -172,7 +172,7 @@ class LabDirectory:
                 write_private(self.path / "lab.holder", f"{os.getpid()}\n")
             yield
 
-    def _holder(self) -> str:
+    def _read_holder(self) -> str:
         try:
             pid = int((self.path / "lab.holder").read_text(encoding="ascii"))
         except (OSError, ValueError):

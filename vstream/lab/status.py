@@ -190,7 +190,7 @@ def read_log_tail(name: str, server: str, lines: int) -> tuple[str, ...]:
     servers = [address.server.name for address in record.servers]
     if server not in servers:
         raise UnknownNameError(f"lab `{name}` has no server `{server}`", hint=f"its servers: {', '.join(servers)}")
-    return NatsServer(directory, server).last_lines(lines)
+    return NatsServer(directory, server).read_last_lines(lines)
 
 
 def _describe_server(

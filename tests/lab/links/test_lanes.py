@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vstream.lab.links.proxy.lanes import RTO_SECONDS, Lane, OneWayLink, next_resend
+from vstream.lab.links.proxy.lanes import RTO_SECONDS, Lane, OneWayLink, find_next_resend
 from vstream.lab.links.state import (
     Answer,
     Backend,
@@ -31,12 +31,12 @@ def link(**state: float | Cut | None) -> OneWayLink:
 
 
 def test_what_is_lost_is_sent_again_after_a_pause_that_doubles() -> None:
-    assert [next_resend(0, now, RTO_SECONDS) for now in (0.1, 0.3, 0.7, 1.5, 5)] == pytest.approx(
+    assert [find_next_resend(0, now, RTO_SECONDS) for now in (0.1, 0.3, 0.7, 1.5, 5)] == pytest.approx(
         [0.2, 0.6, 1.4, 3.0, 6.2]
     )
-    assert next_resend(10, 10, RTO_SECONDS) == 10
+    assert find_next_resend(10, 10, RTO_SECONDS) == 10
     # From 120 s on it is tried regularly.
-    assert next_resend(0, 10_000, RTO_SECONDS) - 10_000 <= 120
+    assert find_next_resend(0, 10_000, RTO_SECONDS) - 10_000 <= 120
 
 
 def test_a_delay_is_added_to_everything() -> None:

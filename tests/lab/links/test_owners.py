@@ -42,8 +42,8 @@ async def test_who_asks_during_a_look_gets_the_next_and_nothing_else_waits(monke
         return {end: end[0] % 2 for end in asked if end[1] == 1}
 
     monkeypatch.setattr(owners, "find_owners", slow)
-    monkeypatch.setattr(owners, "_process_ids", lambda: [0, 1])
-    monkeypatch.setattr(owners, "_arguments", lambda pid: ["nats-server", "-c", f"{CONFIGS}/r{pid}.conf"])
+    monkeypatch.setattr(owners, "_list_process_ids", lambda: [0, 1])
+    monkeypatch.setattr(owners, "_read_arguments", lambda pid: ["nats-server", "-c", f"{CONFIGS}/r{pid}.conf"])
     monkeypatch.setattr(owners, "_PAUSES_SECONDS", (0.0,))
     socket_owners = SocketOwners(CONFIGS, {"r0": "west", "r1": "east"})
 

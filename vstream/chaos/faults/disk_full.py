@@ -98,7 +98,7 @@ def _set_limit(process: psutil.Process, size: int) -> None:
 async def _can_write(target: TargetServers, server: str) -> bool:
     """Whether *server* says in its log that it has opened it anew, as it does when it is asked to."""
     process = target.nats_server(server)
-    mark = process.log_mark()
+    mark = process.mark_log()
     process.signal(signal.SIGUSR1)
     await asyncio.sleep(_SIGNAL_TIMEOUT)
     return any(_REOPENED in line for line in process.read_lines_since(mark))

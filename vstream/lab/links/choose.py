@@ -27,7 +27,7 @@ def choose_backend(topology: Topology, asked: Backend | None) -> Backend:
     return asked
 
 
-def initial_links(addresses: Sequence[ServerAddress], backend: Backend, shape: Mapping[Direction, LinkState]) -> Links:
+def make_links(addresses: Sequence[ServerAddress], backend: Backend, shape: Mapping[Direction, LinkState]) -> Links:
     """The links of a new lab with servers at *addresses*."""
     return Links(
         backend=backend,
@@ -51,7 +51,7 @@ def links_of_running_lab(
     """
     backend = Backend.PROXY if any(address.gateway_front for address in addresses) else Backend.NONE
     # None if an earlier version of vstream has started it, or if the file was lost.
-    links = ProxyProcess(directory).read_orders() or initial_links(addresses, backend, shape)
+    links = ProxyProcess(directory).read_orders() or make_links(addresses, backend, shape)
     if asked not in {None, links.backend}:
         raise LabError(
             f"lab `{directory.name}` runs with `--links {links.backend.value}`",

@@ -55,7 +55,7 @@ class ProxyProcess:
 
     def process(self) -> psutil.Process | None:
         """Its process, by its record, otherwise by its arguments; None if it does not run."""
-        return self._recorded_process() or next(iter(self.processes()), None)
+        return self._find_recorded_process() or next(iter(self.processes()), None)
 
     @property
     def is_wanted(self) -> bool:
@@ -94,11 +94,11 @@ class ProxyProcess:
 
     def explain_death(self) -> LabError:
         """Why it exited, in its own words."""
-        output = self.last_output()
+        output = self.read_last_output()
         kind = PortTakenError if "address already in use" in output.lower() else LabError
         return kind(f"the link proxy of lab `{self.directory.name}` died: {output or 'it said nothing'}")
 
-    def last_output(self) -> str:
+    def read_last_output(self) -> str:
         """The end of its log."""
         try:
             return self.log_file.read_text(encoding="utf-8", errors="replace").strip()[-400:]
@@ -111,7 +111,7 @@ class ProxyProcess:
             answer = state.decode_answer(self._answer_file.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        process = self._recorded_process()
+        process = self._find_recorded_process()
         return answer if process is not None and process.pid == answer.pid else None
 
     async def make_reread(self, *, generation: int = 0) -> Answer | None:
@@ -123,7 +123,7 @@ class ProxyProcess:
         Raises LabError if it does not answer.
         """
         before = self.read_answer()
-        process = self._recorded_process()
+        process = self._find_recorded_process()
         if before is None or process is None:
             return None
         processes.send_signal(process, signal.SIGUSR1)
@@ -177,7 +177,7 @@ class ProxyProcess:
     def _record_file(self) -> Path:
         return self.directory.links / "proxy.json"
 
-    def _recorded_process(self) -> psutil.Process | None:
+    def _find_recorded_process(self) -> psutil.Process | None:
         try:
             pid = json.loads(self._record_file.read_text(encoding="utf-8"))["pid"]
             process = psutil.Process(pid)

@@ -64,10 +64,10 @@ class OneWayLink:
             at = self._busy_until = max(now, self._busy_until) + size * 8 / state.rate
         at += (state.delay or 0) + random.random() * (state.jitter or 0)  # noqa: S311 - a network, not a secret
         if state.loss:
-            at += self._loss_delay(state.loss, -(-size // _PACKET_BYTES))
+            at += self._draw_loss_delay(state.loss, -(-size // _PACKET_BYTES))
         return at
 
-    def _loss_delay(self, loss: float, packets: int) -> float:
+    def _draw_loss_delay(self, loss: float, packets: int) -> float:
         """Seconds until the last of *packets* was sent often enough to arrive, each time being lost with chance *loss*."""
         total, pause = 0.0, self.rto
         chance = 1 - (1 - loss) ** packets
@@ -153,7 +153,7 @@ class Lane:
                 self._timer = None
             self._held_since = self._held_since or now
         elif self._held_since is not None:
-            again = next_resend(self._held_since, now, self.link.rto)
+            again = find_next_resend(self._held_since, now, self.link.rto)
             self._queue = deque((max(due, again), data) for due, data in self._queue)
             self._last = max(self._last, again)
             self._held_since = None
@@ -179,7 +179,7 @@ class Lane:
         self._throttle()
 
 
-def next_resend(first: float, now: float, rto: float) -> float:
+def find_next_resend(first: float, now: float, rto: float) -> float:
     """The next time, at or after *now*, at which TCP resends what it first sent at *first*. The pause doubles."""
     at, pause = first, rto
     while at < now:

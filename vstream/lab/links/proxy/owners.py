@@ -50,29 +50,29 @@ class SocketOwners:
         """One look for all that have asked until it begins; who asks later gets the next."""
         async with self._one_at_a_time:
             asked, self._asked, self._next = self._asked, set(), None
-            return await asyncio.to_thread(self._regions_of, asked)
+            return await asyncio.to_thread(self._find_regions, asked)
 
-    def _regions_of(self, asked: set[End]) -> Mapping[End, str]:
-        regions = self._regions_of_ends(asked, self._server_pids)
+    def _find_regions(self, asked: set[End]) -> Mapping[End, str]:
+        regions = self._find_owning_regions(asked, self._server_pids)
         return (
             regions
             if len(regions) == len(asked)
-            else regions | self._regions_of_ends(asked - regions.keys(), self._servers())
+            else regions | self._find_owning_regions(asked - regions.keys(), self._list_server_pids())
         )
 
-    def _regions_of_ends(self, asked: Collection[End], candidates: Iterable[int]) -> dict[End, str]:
+    def _find_owning_regions(self, asked: Collection[End], candidates: Iterable[int]) -> dict[End, str]:
         regions = self.regions
         # A process id may have been given to another server since.
-        servers = {end: self._server(pid) or "" for end, pid in find_owners(asked, candidates).items()}
+        servers = {end: self._find_server(pid) or "" for end, pid in find_owners(asked, candidates).items()}
         return {end: regions[server] for end, server in servers.items() if server in regions}
 
-    def _servers(self) -> list[int]:
-        self._server_pids = [pid for pid in _process_ids() if self._server(pid)]
+    def _list_server_pids(self) -> list[int]:
+        self._server_pids = [pid for pid in _list_process_ids() if self._find_server(pid)]
         return self._server_pids
 
-    def _server(self, pid: int) -> str | None:
+    def _find_server(self, pid: int) -> str | None:
         """The server that process *pid* is, by the arguments that only servers of this lab have."""
-        match _arguments(pid):
+        match _read_arguments(pid):
             case [_, "-c", config] if config.startswith(self._configs) and config.endswith(_SUFFIX):
                 return config[len(self._configs) : -len(_SUFFIX)]
         return None
@@ -83,7 +83,7 @@ if sys.platform == "linux":
     def find_owners(asked: Collection[End], candidates: Iterable[int]) -> Mapping[End, int]:
         """Which of *candidates* have the sockets of the connections *asked*."""
         owner_of: dict[End, int] = {}
-        sought = _descriptors_of(asked)
+        sought = _find_descriptors(asked)
         for pid in candidates:
             if not sought:
                 break
@@ -91,7 +91,7 @@ if sys.platform == "linux":
                 owner_of[sought.pop(descriptor)] = pid
         return owner_of
 
-    def _descriptors_of(asked: Collection[End]) -> dict[str, End]:
+    def _find_descriptors(asked: Collection[End]) -> dict[str, End]:
         """By what their owners have as descriptors."""
         ends = {(f"0100007F:{port:04X}", f"0100007F:{front:04X}"): (port, front) for port, front in asked}
         descriptors: dict[str, End] = {}
@@ -112,11 +112,11 @@ if sys.platform == "linux":
                     descriptors.add(os.readlink(entry.path))  # noqa: PTH115 - a Path for each would take most of the time
         return descriptors
 
-    def _process_ids() -> Iterable[int]:
+    def _list_process_ids() -> Iterable[int]:
         with os.scandir("/proc") as entries:
             return [int(entry.name) for entry in entries if entry.name.isdecimal()]
 
-    def _arguments(pid: int) -> list[str]:
+    def _read_arguments(pid: int) -> list[str]:
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
                 return [os.fsdecode(part) for part in file.read().split(b"\0")[:-1]]
@@ -136,10 +136,10 @@ else:
                 if connection.raddr:
                     yield connection.laddr.port, connection.raddr.port
 
-    def _process_ids() -> Iterable[int]:
+    def _list_process_ids() -> Iterable[int]:
         return psutil.pids()
 
-    def _arguments(pid: int) -> list[str]:
+    def _read_arguments(pid: int) -> list[str]:
         try:
             return psutil.Process(pid).cmdline()
         except psutil.Error:

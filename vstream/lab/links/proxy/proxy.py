@@ -87,7 +87,7 @@ class Proxy:
         for front in self.links.fronts:
             if front.port not in self._servers:
                 # The port is bound at once, so that a failure is reported to whoever ordered it.
-                serving = loop.create_server(self._acceptor(front), sock=_bind(front.port))
+                serving = loop.create_server(self._make_acceptor(front), sock=_bind(front.port))
                 self._servers[front.port] = loop.create_task(serving)
 
     def _write_answer(self) -> None:
@@ -104,7 +104,7 @@ class Proxy:
         with suppress(OSError):  # a lab that is being removed
             state.replace_file(self._place / "links" / "answer.json", state.encode_answer(answer))
 
-    def _acceptor(self, front: Front) -> Callable[[], asyncio.Protocol]:
+    def _make_acceptor(self, front: Front) -> Callable[[], asyncio.Protocol]:
         def new_connection() -> asyncio.Protocol:
             connection = ProxiedConnection(
                 front, region_of=self._owners.region_of, links=self._states, on_end=self._forget

@@ -23,7 +23,6 @@ _WORDS = {
     "filter_subject": "filter_subjects",
 }
 """Keys that have their own key in the topology language."""
-_MAX_DESCRIPTION = 4 * 1024
 
 
 def _list_consumers(subject: TopologySubject) -> Iterator[tuple[Path, str, StreamDocument, ConsumerDocument]]:
@@ -71,12 +70,6 @@ def consumer_cannot(subject: TopologySubject) -> Iterator[Violation]:
                 at=(*path, "deliver_policy"),
                 message="`last_per_subject` needs a subject filter",
                 hint="write `filter_subjects`, such as all subjects of the stream",
-            )
-        if len((consumer.description or "").encode()) > _MAX_DESCRIPTION:
-            yield Violation(
-                at=(*path, "description"),
-                message=f"the description is too long: servers accept at most {_MAX_DESCRIPTION:,} bytes",
-                hint="shorten it",
             )
     yield from _check_too_many_replicas(subject)
 
