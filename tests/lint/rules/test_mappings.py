@@ -146,15 +146,6 @@ def test_a_version_that_is_stated_makes_an_error_of_a_function_that_is_too_new()
     assert list_findings(files, oldest=(2, 15)) == ()
 
 
-def test_a_request_that_is_too_new_is_reported_where_the_version_is_stated() -> None:
-    files = block('"$JS.API.CONSUMER.RESET.foo.*": "_r.reset.{{wildcard(1)}}"')
-    assert list_findings(files) == ()
-    assert [finding.message for finding in list_findings(files, oldest=(2, 12))] == [
-        "`CONSUMER.RESET` needs nats-server 2.14, and the oldest is 2.12"
-    ]
-    assert list_findings(files, oldest=(2, 14)) == ()
-
-
 def test_a_slip_in_a_weight_or_in_the_case_of_a_cluster_can_be_fixed() -> None:
     files = workspaces.files_of(workspaces.FIXTURES / "VS315" / "bad.cfg")
     (text,) = files.values()

@@ -10,13 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, overlaps
 from vstream.subjects.functions import Call, Function, parse_token
-
-if TYPE_CHECKING:
-    from vstream.topology.model import ServerVersion
 
 PREFIX = "$JS.API."
 _STREAM = "<stream>"
@@ -28,14 +25,12 @@ _ONE_TOKEN = frozenset({Function.WILDCARD, Function.PARTITION, Function.RANDOM, 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A request: its name, the pattern after `$JS.API.` that the server subscribes to, and who knows it."""
+    """A request: its name, and the pattern after `$JS.API.` that servers subscribe to, in any version."""
 
     name: str
     pattern: str
     stream: int | None
     """Which token after `$JS.API.` names the stream; None if none does."""
-    since: ServerVersion
-    until: ServerVersion | None
 
     @property
     def verbs(self) -> list[str]:
@@ -43,17 +38,13 @@ class Operation:
         return self.name.split(SEPARATOR)
 
 
-def _declare(
-    spelled: str, since: ServerVersion = (2, 9), until: ServerVersion | None = None, name: str | None = None
-) -> Operation:
+def _declare(spelled: str) -> Operation:
     parts = spelled.split(SEPARATOR)
     verbs = [part for part in parts if part not in (_STREAM, PARTIAL_WILDCARD, FULL_WILDCARD)]
     return Operation(
-        name=name or SEPARATOR.join(verbs),
+        name=SEPARATOR.join(verbs),
         pattern=spelled.replace(_STREAM, PARTIAL_WILDCARD),
         stream=parts.index(_STREAM) if _STREAM in parts else None,
-        since=since,
-        until=until,
     )
 
 
@@ -61,25 +52,19 @@ OPERATIONS: tuple[Operation, ...] = (
     _declare("INFO"),
     *(_declare(f"STREAM.{verb}.<stream>") for verb in ("CREATE", "UPDATE", "DELETE", "INFO", "PURGE")),
     *(_declare(f"STREAM.{verb}.<stream>") for verb in ("SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE")),
-    *(_declare(f"STREAM.{verb}.<stream>") for verb in ("MSG.GET", "MSG.DELETE")),
-    *(_declare(f"STREAM.{verb}.<stream>", (2, 15)) for verb in ("CANCEL_MOVE", "PEER.EVACUATE")),
+    *(_declare(f"STREAM.{verb}.<stream>") for verb in ("MSG.GET", "MSG.DELETE", "CANCEL_MOVE", "PEER.EVACUATE")),
     _declare("STREAM.NAMES"),
     _declare("STREAM.LIST"),
-    *(_declare(f"STREAM.TEMPLATE.{verb}.*", until=(2, 12)) for verb in ("CREATE", "DELETE", "INFO")),
-    _declare("STREAM.TEMPLATE.NAMES", until=(2, 12)),
+    *(_declare(f"STREAM.TEMPLATE.{verb}.*") for verb in ("CREATE", "DELETE", "INFO")),
+    _declare("STREAM.TEMPLATE.NAMES"),
     _declare("DIRECT.GET.<stream>"),
     _declare("DIRECT.GET.<stream>.>"),
     *(_declare(f"CONSUMER.{verb}.<stream>") for verb in ("CREATE", "NAMES", "LIST")),
     _declare("CONSUMER.CREATE.<stream>.>"),
     *(_declare(f"CONSUMER.{verb}.<stream>.*") for verb in ("DURABLE.CREATE", "INFO", "DELETE", "LEADER.STEPDOWN")),
-    _declare("CONSUMER.MSG.NEXT.<stream>.*"),
-    *(_declare(f"CONSUMER.{verb}.<stream>.*", (2, 11)) for verb in ("PAUSE", "UNPIN")),
-    _declare("CONSUMER.RESET.<stream>.*", (2, 14)),
-    *(_declare(f"CONSUMER.PEER.{verb}.<stream>.*", (2, 15)) for verb in ("REMOVE", "EVACUATE")),
-    _declare("META.LEADER.STEPDOWN"),
-    _declare("META.RESCUE", (2, 15)),
-    _declare("SERVER.REMOVE"),
-    _declare("SERVER.EVACUATE", (2, 15)),
+    *(_declare(f"CONSUMER.{verb}.<stream>.*") for verb in ("MSG.NEXT", "PAUSE", "UNPIN", "RESET")),
+    *(_declare(f"CONSUMER.PEER.{verb}.<stream>.*") for verb in ("REMOVE", "EVACUATE")),
+    *(_declare(operation) for operation in ("META.LEADER.STEPDOWN", "META.RESCUE", "SERVER.REMOVE", "SERVER.EVACUATE")),
     _declare("ACCOUNT.PURGE.*"),
     *(_declare(f"ACCOUNT.STREAM.{verb}.*.<stream>") for verb in ("MOVE", "CANCEL_MOVE")),
 )

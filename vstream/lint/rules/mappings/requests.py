@@ -84,38 +84,6 @@ def _with_target_stream(request: api.Request, target: api.Request) -> str:
     )
 
 
-@rule("VS332", "request-not-in-every-version", Severity.NOTE)
-def request_not_in_every_version(workspace: Workspace) -> Iterator[Violation]:
-    """
-    A rule maps a request that the oldest server does not know yet, or that newer servers no longer know.
-
-    ## Why is this bad?
-    It slows every publish, and these servers do not answer the request. `CONSUMER.PAUSE` and `CONSUMER.UNPIN` came with
-    2.11, `CONSUMER.RESET` with 2.14, `STREAM.CANCEL_MOVE` and the evacuation requests with 2.15; `STREAM.TEMPLATE` was
-    removed in 2.14 (server/jetstream_api.go). Requests that are too new are only reported if the oldest server version
-    is known.
-    """
-    oldest = workspace.server_version
-    is_stated = workspace.stated_version is not None
-    for block in workspace.blocks:
-        for api_rule in view_block(block).api:
-            operations = api_rule.request.operations
-            if not operations:
-                continue
-            since = min(operation.since for operation in operations)
-            if is_stated and since > oldest:
-                when = f"needs nats-server {since[0]}.{since[1]}, and the oldest is {oldest[0]}.{oldest[1]}"
-            elif all(operation.until for operation in operations):
-                when = "was removed in nats-server 2.14"
-            else:
-                continue
-            yield Violation(
-                at=api_rule.entry.key_span,
-                message=f"{_name_requests(api_rule.request)} {when}",
-                hint="remove the rule",
-            )
-
-
 @rule("VS333", "stream-management-mapped", Severity.ERROR)
 def stream_management_mapped(workspace: Workspace) -> Iterator[Violation]:
     """

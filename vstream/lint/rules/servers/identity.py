@@ -218,24 +218,3 @@ def _check_incomplete_lists(workspace: Workspace) -> Iterator[Violation]:
             hint="list all regions in the `gateways` of every server",
             severity=Severity.ERROR if rejects else None,
         )
-
-
-@rule("VS408", "unknown-clusters-rejected", Severity.NOTE)
-def unknown_clusters_rejected(workspace: Workspace) -> Iterator[Violation]:
-    """
-    A super-cluster refuses regions that it does not list.
-
-    ## Why is this bad?
-    It is a good defence, but a new region is refused until every server lists it, and a gateway block cannot be
-    reloaded: `config reload not supported for Gateway`. Each server must be restarted (all versions; server/gateway.go,
-    reload.go). Reported once for all servers.
-    """
-    for server in server_values.list_whole(workspace):
-        gateway = server.gateway
-        if gateway is not None and server_values.is_on(gateway.conf, *_REJECT):
-            yield Violation(
-                at=gateway.key_span,
-                message="clusters that are not listed are refused: to add a region, restart every server with a longer list",
-                hint="keep it, and plan a rolling restart before you add a region",
-            )
-            return
