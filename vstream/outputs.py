@@ -678,7 +678,7 @@ class ResyncOutput(Output):
 
 
 class ResyncedStreamOutput(TypedDict):
-    """A stream that stands still, or is led elsewhere than wanted: *action* is resync, wait or lead."""
+    """A stream that stands still, or is led elsewhere than wanted: *action* is resync, wait or move leader."""
 
     stream: str
     place: str

@@ -12,8 +12,8 @@ from tests.health.doctor.test_examine import TOPOLOGY, healthy
 from tests.support.command import check_output
 from tests.support.paths import ROOT
 from vstream.cli.views.repair import ResyncPrinter
-from vstream.health.live.resync_watch import ResyncLook
-from vstream.health.resync_policy import META_GROUP, ResyncPolicy, Verb
+from vstream.health.live.resync_watch import ResyncCheck
+from vstream.health.resync_policy import META_GROUP, ResyncAction, ResyncPolicy
 from vstream.health.snapshot import Lag, ServerSnapshot, Snapshot
 from vstream.lint.check_topology import check_topology
 from vstream.topology.replication import list_physical_streams
@@ -43,7 +43,7 @@ def _silent(snapshot: Snapshot, seconds: float | None = 12.0) -> Snapshot:
 
 def _decisions(*looks: Snapshot) -> list[list[tuple[str, str]]]:
     policy = ResyncPolicy(TOPOLOGY)
-    return [[(decision.verb.value, decision.stream) for decision in policy.decide(look)] for look in looks]
+    return [[(decision.action.value, decision.stream) for decision in policy.decide(look)] for look in looks]
 
 
 def _later(snapshot: Snapshot, seconds: float) -> Snapshot:
@@ -138,7 +138,7 @@ def test_a_resync_waits_while_the_next_leader_would_not_be_answered(
     policy = ResyncPolicy(TOPOLOGY)
     policy.decide(stuck)
     decisions = {decision.stream: decision for decision in policy.decide(_later(stuck, 1))}
-    assert (decisions[READER].verb, decisions[READER].reason) == (Verb.WAIT, reason)
+    assert (decisions[READER].action, decisions[READER].reason) == (ResyncAction.WAIT, reason)
 
 
 def test_an_origin_that_was_rolled_back_is_repaired_first() -> None:
@@ -146,7 +146,7 @@ def test_an_origin_that_was_rolled_back_is_repaired_first() -> None:
     policy = ResyncPolicy(TOPOLOGY)
     policy.decide(stuck)
     (decision,) = policy.decide(_later(stuck, 1))
-    assert decision.verb is Verb.WAIT
+    assert decision.action is ResyncAction.WAIT
     assert decision.reason.endswith("`vstream repair messages --kind refill` comes first")
 
 
@@ -161,7 +161,7 @@ def test_each_look_that_says_something_else_is_a_line_of_json(capsys: pytest.Cap
     gone = _without_origin(_silent(_well()))
     printer = ResyncPrinter(is_json=True)
     for problem in ("no answer", "no answer", None):
-        printer.show(ResyncLook(decisions=ResyncPolicy(TOPOLOGY).decide(gone), problem=problem))
+        printer.show(ResyncCheck(decisions=ResyncPolicy(TOPOLOGY).decide(gone), problem=problem))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for line in lines:
         check_output(line)
@@ -178,10 +178,10 @@ def test_an_order_is_resynced_before_its_mirrors() -> None:
     stuck = replace(snapshot, streams=streams)
     policy = ResyncPolicy(topology)
     policy.decide(stuck)
-    verbs = {decision.stream: decision.verb for decision in policy.decide(_later(stuck, 1))}
-    assert verbs["ledger-order-stretch"] is Verb.RESYNC
-    assert verbs["ledger-read-west"] is Verb.WAIT
-    assert verbs["stock-read-west"] is Verb.RESYNC
+    verbs = {decision.stream: decision.action for decision in policy.decide(_later(stuck, 1))}
+    assert verbs["ledger-order-stretch"] is ResyncAction.RESYNC
+    assert verbs["ledger-read-west"] is ResyncAction.WAIT
+    assert verbs["stock-read-west"] is ResyncAction.RESYNC
 
 
 def test_leaders_of_the_stretch_cluster_are_asked_to_be_where_the_topology_wants_them() -> None:
@@ -199,7 +199,7 @@ def test_leaders_of_the_stretch_cluster_are_asked_to_be_where_the_topology_wants
     streams |= {name: replace(streams[name], leader=topology.stretch.members["west"].name) for name in names}
     looks = [replace(snapshot, streams=streams, at=snapshot.at + seconds) for seconds in (0, 5, 25)]
     policy = ResyncPolicy(topology, can_move_meta=True)
-    asked = [{(decision.stream, decision.leader) for decision in policy.decide(look)} for look in looks]
+    asked = [{(decision.stream, decision.new_leader) for decision in policy.decide(look)} for look in looks]
     assert names
     expected = {(name, preferred) for name in (*names, META_GROUP)}
     assert asked == [expected, set(), expected]

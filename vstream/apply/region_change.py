@@ -18,7 +18,7 @@ from vstream.apply.meta_group import PEER_TIMEOUT, remove_peers, require_empty, 
 from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError, VstreamError
-from vstream.health.live.drain import Emptiness, wait_until_region_empty
+from vstream.health.live.drain import DrainState, wait_until_region_empty
 from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.lab import lab
 from vstream.lab.readiness import ReadinessProgress
@@ -87,7 +87,7 @@ class PlannedChange:
     """What was done; None where nothing was: for want of approval, or because something is blocked."""
     still_members: tuple[str, ...] = ()
     """Dead servers that the meta group still counts, since nobody knows its system account."""
-    emptiness: Emptiness | None = None
+    drain_state: DrainState | None = None
     """Whether a region that is drained can be stopped; None where it is not drained."""
     failure: VstreamError | None = None
     """What failed after the plan was carried out: asked for again, it goes on from there."""
@@ -307,4 +307,4 @@ async def _look_whether_empty(change: PlannedChange, request: RegionRequest) -> 
         servers = ", ".join(plan.unread_servers)
         rules = f"whether the rules that lead publishes away from {region} are loaded on {servers}"
         seen = replace(seen, unknown=(*seen.unknown, rules))
-    return replace(change, emptiness=seen)
+    return replace(change, drain_state=seen)

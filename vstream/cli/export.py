@@ -88,7 +88,7 @@ def command(
 
 async def _serve_and_resync(serving: Coroutine[Any, Any, None], latest: Callable[[], Resyncer]) -> None:
     show = ResyncPrinter(is_json=False).show
-    await asyncio.gather(serving, watch_and_resync(latest, every=_RESYNC_SECONDS, on_look=show))
+    await asyncio.gather(serving, watch_and_resync(latest, every=_RESYNC_SECONDS, on_check=show))
 
 
 _MAX_PORT = 65_535

@@ -16,7 +16,7 @@ from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
-from vstream.health.live.drain import Emptiness, wait_until_server_empty
+from vstream.health.live.drain import DrainState, wait_until_server_empty
 from vstream.plan.plan import Plan
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.target_servers import make_target
@@ -67,18 +67,18 @@ def command(
     servers = find_and_trust_servers(current, lab)
     reached = make_target(current, servers)
     seen = run(wait_until_server_empty(current, reached, target, within=within, moves_leaders=yes))
-    _report_emptiness(target, seen, plan=None, is_json=is_json, is_done=yes, servers=[target])
+    _report_drain_state(target, seen, plan=None, is_json=is_json, is_done=yes, servers=[target])
 
 
 def _report_region(request: RegionRequest, change: PlannedChange, *, is_undone: bool, is_json: bool) -> None:
     region, topology, plan = request.region, request.before.topology, change.planned.plan
-    if change.emptiness is not None:
+    if change.drain_state is not None:
         servers = [seat.server.name for seat in topology.all_seats if seat.region == region]
-        _report_emptiness(region, change.emptiness, plan, is_json=is_json, is_done=change.is_done, servers=servers)
+        _report_drain_state(region, change.drain_state, plan, is_json=is_json, is_done=change.is_done, servers=servers)
         return
     reason = f"{region} is not drained: it is not safe to stop"
     if is_json:
-        seen = None if is_undone else Emptiness(missing=(reason,))
+        seen = None if is_undone else DrainState(obstacles=(reason,))
         print_json("drain", view.drain_as_dict(region, seen, plan, is_done=change.is_done))
     report_end_or_exit(change, f"Region {region} takes publishes again. {request.before.file} says so: commit it.")
     if not is_undone:
@@ -86,12 +86,12 @@ def _report_region(request: RegionRequest, change: PlannedChange, *, is_undone: 
         raise typer.Exit(NO)
 
 
-def _report_emptiness(
-    target: str, seen: Emptiness, plan: Plan | None, *, is_json: bool, is_done: bool, servers: list[str]
+def _report_drain_state(
+    target: str, seen: DrainState, plan: Plan | None, *, is_json: bool, is_done: bool, servers: list[str]
 ) -> None:
     """Show what was seen, and exit with whether it is safe. *plan* is None for a server: nothing is planned for one."""
     if is_json:
         print_json("drain", view.drain_as_dict(target, seen, plan, is_done=is_done))
     else:
         console.print_lines(view.describe_drain(seen, target, servers, is_done=is_done))
-    exit_unless_yes(is_no=bool(seen.missing), is_unknown=bool(seen.unknown))
+    exit_unless_yes(is_no=bool(seen.obstacles), is_unknown=bool(seen.unknown))

@@ -101,7 +101,7 @@ def repair_sources(
         followed = options.FollowedTopology(
             file, lambda newest: Resyncer(newest, make_target(newest, find_and_trust_servers(newest, lab)))
         )
-        run(watch_and_resync(followed.latest, every=every, on_look=show))
+        run(watch_and_resync(followed.latest, every=every, on_check=show))
         return
     topology = options.check_topology_file(file).require()
     target = make_target(topology, find_and_trust_servers(topology, lab))

@@ -22,16 +22,16 @@ from vstream.value_class import value_class
 META_GROUP = "JetStream meta group"
 AGAIN_AFTER_SECONDS = 6.0
 """Seconds until a stream that still stands still is resynced again: longer than one that works is silent. Doubles each time."""
-_LED_AGAIN_AFTER_SECONDS = 20.0
+_MOVED_AGAIN_AFTER_SECONDS = 20.0
 _MAX_PAUSE_SECONDS = 640.0
 
 
-class Verb(Enum):
+class ResyncAction(Enum):
     """What to do with a stream that stands still."""
 
     RESYNC = "resync"
-    LEAD = "lead"
-    """Its leader hands over to `ResyncDecision.leader`: it is not where the topology wants it."""
+    MOVE_LEADER = "move leader"
+    """Its leader hands over to `ResyncDecision.new_leader`: it is not where the topology wants it."""
     WAIT = "wait"
 
 
@@ -41,9 +41,9 @@ class ResyncDecision:
 
     stream: str
     place: str
-    verb: Verb
+    action: ResyncAction
     reason: str
-    leader: str | None = None
+    new_leader: str | None = None
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class _EarlierLooks:
     stalled: frozenset[str] = frozenset()
     """Origins that nothing came from at the last look."""
     resynced_at: float | None = None
-    times: int = 0
+    resync_count: int = 0
 
 
 class ResyncPolicy:
@@ -64,7 +64,7 @@ class ResyncPolicy:
     def __init__(self, topology: Topology, *, can_move_meta: bool = False) -> None:
         self._topology = topology
         self._can_move_meta = can_move_meta
-        self._led: dict[str, float] = {}
+        self._moved_at: dict[str, float] = {}
         """When each leader was asked to hand over."""
         self._physical = list_physical_streams(topology)
         self._role = {stream.name: stream.role for stream in self._physical}
@@ -83,9 +83,9 @@ class ResyncPolicy:
             decision = self._decide(snapshot, by_reader[reader], busy)
             if decision is not None:
                 decisions.append(decision)
-        return (*decisions, *self._lead(snapshot, {decision.stream for decision in decisions}))
+        return (*decisions, *self._move_leaders(snapshot, {decision.stream for decision in decisions}))
 
-    def _lead(self, snapshot: Snapshot, busy: set[str]) -> Iterator[ResyncDecision]:
+    def _move_leaders(self, snapshot: Snapshot, busy: set[str]) -> Iterator[ResyncDecision]:
         """Where the member that the topology wants as a leader could lead, and does not."""
         stretch = self._topology.stretch
         if stretch is None or stretch.leader is None:
@@ -102,13 +102,12 @@ class ResyncPolicy:
         if not any(server.name == preferred and server.has_jetstream for server in snapshot.servers):
             return
         for name, leader in leaders.items():
-            is_soon = name in self._led and snapshot.at - self._led[name] < _LED_AGAIN_AFTER_SECONDS
+            is_soon = name in self._moved_at and snapshot.at - self._moved_at[name] < _MOVED_AGAIN_AFTER_SECONDS
             if leader not in {None, preferred} and name not in busy and not is_soon:
-                self._led[name] = snapshot.at
+                self._moved_at[name] = snapshot.at
                 reason = f"`{leader}` leads it, and `{preferred}` can"
-                yield ResyncDecision(
-                    stream=name, place=stretch.cluster, verb=Verb.LEAD, reason=reason, leader=preferred
-                )
+                action, place = ResyncAction.MOVE_LEADER, stretch.cluster
+                yield ResyncDecision(stream=name, place=place, action=action, reason=reason, new_leader=preferred)
 
     def _decide(self, snapshot: Snapshot, pairs: list[AssessedPair], busy: set[str]) -> ResyncDecision | None:
         reader, place = pairs[0].reader, pairs[0].reader_place
@@ -117,16 +116,16 @@ class ResyncPolicy:
         confirmed = [pair for pair in pairs if pair.origin in stalled & past.stalled]
         past.cursors, past.stalled = {pair.origin: pair.cursor for pair in pairs}, stalled
         if not stalled and all(pair.state is PairState.OK for pair in pairs):
-            past.resynced_at, past.times = None, 0
+            past.resynced_at, past.resync_count = None, 0
         if not confirmed:
             seen = {name for name, stream in snapshot.streams.items() if stream.leader is not None}
             away = next((f"`{pair.origin}` has no leader" for pair in pairs if pair.origin not in seen), None)
-            return ResyncDecision(stream=reader, place=place, verb=Verb.WAIT, reason=away) if away else None
+            return ResyncDecision(stream=reader, place=place, action=ResyncAction.WAIT, reason=away) if away else None
         hindrance = next(self._list_hindrances(snapshot, pairs, confirmed, busy), _explain_too_soon(past, snapshot.at))
         if hindrance is not None:
-            return ResyncDecision(stream=reader, place=place, verb=Verb.WAIT, reason=hindrance)
-        past.resynced_at, past.times = snapshot.at, past.times + 1
-        return ResyncDecision(stream=reader, place=place, verb=Verb.RESYNC, reason=confirmed[0].detail)
+            return ResyncDecision(stream=reader, place=place, action=ResyncAction.WAIT, reason=hindrance)
+        past.resynced_at, past.resync_count = snapshot.at, past.resync_count + 1
+        return ResyncDecision(stream=reader, place=place, action=ResyncAction.RESYNC, reason=confirmed[0].detail)
 
     def _list_hindrances(
         self, snapshot: Snapshot, pairs: Sequence[AssessedPair], stalled: Iterable[AssessedPair], busy: set[str]
@@ -176,7 +175,7 @@ def _stands_still(pair: AssessedPair, before: int | None) -> bool:
 def _explain_too_soon(past: _EarlierLooks, now: float) -> str | None:
     if past.resynced_at is None:
         return None
-    patience = min(_MAX_PAUSE_SECONDS, AGAIN_AFTER_SECONDS * 2 ** (past.times - 1))
+    patience = min(_MAX_PAUSE_SECONDS, AGAIN_AFTER_SECONDS * 2 ** (past.resync_count - 1))
     if now - past.resynced_at >= patience:
         return None
     return f"it was resynced {now - past.resynced_at:.0f} s ago: again after {patience:.0f} s"

@@ -12,7 +12,7 @@ from vstream.apply import region_change
 from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import UnsupportedError, VstreamError
-from vstream.health.live.drain import Emptiness
+from vstream.health.live.drain import DrainState
 from vstream.health.live.rescue import choose_rescuable_groups, rescue_groups
 from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.jetstream.region_connections import connect_all
@@ -176,9 +176,9 @@ async def change_region_in_lab(environment: Environment, action: ChangeRegion) -
     if result.applied is None:
         raise _make_blocked_error(result.planned.plan)
     changed = _build_environment(environment.lab, result.edit.as_written(), environment.templates)
-    seen = result.emptiness or Emptiness()
+    seen = result.drain_state or DrainState()
     failure = None if result.failure is None else result.failure.message
-    problems = filter(None, (_explain_unfinished(result.applied), failure, *seen.missing, *seen.unknown))
+    problems = filter(None, (_explain_unfinished(result.applied), failure, *seen.obstacles, *seen.unknown))
     return ChangedRegion(environment=changed, losses=result.planned.plan.losses, problem="; ".join(problems) or None)
 
 

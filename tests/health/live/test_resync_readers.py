@@ -56,7 +56,7 @@ async def test_what_delivers_is_left_alone(speaks_after: int, steps: int, monkey
     monkeypatch.setattr(resync_readers, "_make_step_down", step_down)
     monkeypatch.setattr(resync_readers, "_MIN_APART_SECONDS", 0.0)
     monkeypatch.setattr(resync_readers, "ALIVE_SECONDS", 0.5)
-    fed = resync_readers._Fed("foo-read-west", "west", 1)
+    fed = resync_readers._Stream("foo-read-west", "west", 1)
     result = await resync_readers._resync_stream(
         cast("Connection", None), fed, time.monotonic() + 2, resync_readers.ResyncMode.SILENT
     )
@@ -84,7 +84,7 @@ async def test_a_mirror_that_is_just_heard_and_lags_nothing_is_believed_when_it_
     seen: list[int] = []
     monkeypatch.setattr(resync_readers, "JetStreamAdmin", Admin)
     monkeypatch.setattr(resync_readers, "_MIN_APART_SECONDS", 0.0)
-    fed = resync_readers._Fed("stock-read-west", "west", 1)
+    fed = resync_readers._Stream("stock-read-west", "west", 1)
     result = await resync_readers._resync_stream(
         cast("Connection", None), fed, time.monotonic() + 30, resync_readers.ResyncMode.MEASURE
     )

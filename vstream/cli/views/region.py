@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from vstream.apply.region_change import NotStarted, PlannedChange, RegionResult
-from vstream.health.live.drain import Emptiness
+from vstream.health.live.drain import DrainState
 from vstream.plan import saved
 from vstream.plan.live.dead_regions import DeathReport, DeathVerdict
 from vstream.plan.plan import Plan
@@ -63,13 +63,13 @@ def _report_as_dict(report: DeathReport | None) -> dict[str, Any] | None:
     return {"verdict": report.verdict.value, **answers}
 
 
-def describe_drain(seen: Emptiness, target: str, servers: Sequence[str], *, is_done: bool) -> Iterator[Text]:
+def describe_drain(seen: DrainState, target: str, servers: Sequence[str], *, is_done: bool) -> Iterator[Text]:
     """A line for each thing that was seen, then whether *target* can be stopped."""
     yield from _mark_sentences("✓", "green", seen.moved)
-    yield from _mark_sentences("✗", "bold red", seen.missing)
+    yield from _mark_sentences("✗", "bold red", seen.obstacles)
     yield from _mark_sentences("?", "yellow", seen.unknown)
     yield from _mark_sentences("!", "yellow", seen.notes)
-    if seen.missing:
+    if seen.obstacles:
         yield Text(f"It is not safe to stop {target} yet.", style="bold red")
     elif seen.unknown:
         yield Text(f"Whether it is safe to stop {target} is not known.", style="bold yellow")
@@ -80,13 +80,13 @@ def describe_drain(seen: Emptiness, target: str, servers: Sequence[str], *, is_d
         yield Text("Nothing was changed: pass `--yes` to let others lead what it leads.")
 
 
-def drain_as_dict(target: str, seen: Emptiness | None, plan: Plan | None, *, is_done: bool) -> dict[str, Any]:
+def drain_as_dict(target: str, seen: DrainState | None, plan: Plan | None, *, is_done: bool) -> dict[str, Any]:
     """Everything that was seen, None where nobody looked, and whether anything was changed."""
     return {
         "target": target,
         "safe": seen.is_safe if seen is not None else None,
         "moved": seen.moved if seen is not None else (),
-        "missing": seen.missing if seen is not None else (),
+        "missing": seen.obstacles if seen is not None else (),
         "unknown": seen.unknown if seen is not None else (),
         "notes": seen.notes if seen is not None else (),
         "plan": saved.to_dict(plan) if plan is not None else None,

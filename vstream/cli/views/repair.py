@@ -17,7 +17,7 @@ from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.formatting import format_count, summarize_names
 from vstream.health.live.rescue import MetaGroup, ResyncAfterRescue
 from vstream.health.live.resync_readers import ResyncedStream, ResyncResult
-from vstream.health.live.resync_watch import ResyncLook
+from vstream.health.live.resync_watch import ResyncCheck
 from vstream.health.repair.contents import ContentRepairs, RepairedContents
 from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairResult
 from vstream.health.repair.sourcing import (
@@ -27,7 +27,7 @@ from vstream.health.repair.sourcing import (
     Standstill,
     format_sequences,
 )
-from vstream.health.resync_policy import Verb
+from vstream.health.resync_policy import ResyncAction
 
 
 class RepairView:
@@ -296,17 +296,17 @@ class ResyncPrinter:
         self._is_json = is_json
         self._shown: tuple[str, ...] | None = None
 
-    def show(self, look: ResyncLook) -> None:
+    def show(self, look: ResyncCheck) -> None:
         """Print what has changed since the last look; every resync is new."""
-        lines = [f"{decision.verb.value} {decision.stream}: {decision.reason}" for decision in look.decisions]
+        lines = [f"{decision.action.value} {decision.stream}: {decision.reason}" for decision in look.decisions]
         if look.problem is not None:
             lines.append(f"problem: {look.problem}")
-        waits = tuple(f"{decision.verb.value} {decision.stream}" for decision in look.decisions)
+        waits = tuple(f"{decision.action.value} {decision.stream}" for decision in look.decisions)
         key = (*waits, look.problem or "")
-        if key == self._shown and not any(decision.verb is Verb.RESYNC for decision in look.decisions):
+        if key == self._shown and not any(decision.action is ResyncAction.RESYNC for decision in look.decisions):
             return
         if self._is_json:
-            print_json("resync-watch", look_as_dict(look), layout=JsonLayout.LINE)
+            print_json("resync-watch", check_as_dict(look), layout=JsonLayout.LINE)
         else:
             for line in lines or ["nothing stands still"]:
                 console.stdout().print(f"{datetime.now(UTC):%H:%M:%S} {line}")
@@ -314,11 +314,11 @@ class ResyncPrinter:
         self._shown = key
 
 
-def look_as_dict(look: ResyncLook) -> dict[str, Any]:
+def check_as_dict(look: ResyncCheck) -> dict[str, Any]:
     """One look as plain JSON data."""
     decisions = []
     for decision in look.decisions:
-        row = {"stream": decision.stream, "place": decision.place, "action": decision.verb.value}
+        row = {"stream": decision.stream, "place": decision.place, "action": decision.action.value}
         decisions.append({**row, "reason": decision.reason})
     return {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "streams": decisions, "problem": look.problem}
 

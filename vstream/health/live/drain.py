@@ -35,12 +35,12 @@ _POLL_SECONDS = 0.2
 
 
 @value_class
-class Emptiness:
+class DrainState:
     """What a region or a server that is about to stop still does, one sentence each."""
 
     moved: tuple[str, ...] = ()
     """What other servers lead now."""
-    missing: tuple[str, ...] = ()
+    obstacles: tuple[str, ...] = ()
     """Why it must not be stopped yet."""
     unknown: tuple[str, ...] = ()
     """What could not be checked."""
@@ -50,7 +50,7 @@ class Emptiness:
     @property
     def is_safe(self) -> bool | None:
         """Whether it can be stopped; None if not everything could be checked."""
-        if self.missing:
+        if self.obstacles:
             return False
         return None if self.unknown else True
 
@@ -65,7 +65,7 @@ class _Replicas:
 
 async def wait_until_region_empty(
     topology: Topology, target: TargetServers, region: str, *, within: float, moves_leaders: bool
-) -> Emptiness:
+) -> DrainState:
     """Wait up to *within* seconds until the drained *region* holds nothing that others lack. *moves_leaders*: leaders step down first."""
     servers = frozenset(seat.server.name for seat in topology.all_seats if seat.region == region)
     outside = next(candidate.name for candidate in topology.regions if candidate.name != region)
@@ -77,14 +77,14 @@ async def wait_until_region_empty(
             stranded, silent, is_final = await _find_stranded(topology, connection, servers, other_places=True)
             return (*filter(None, missing), *stranded), silent, is_final
 
-        moved = await _move_leaders(topology, target, connection, servers) if moves_leaders else Emptiness()
+        moved = await _move_leaders(topology, target, connection, servers) if moves_leaders else DrainState()
         seen = await _wait_until_empty(topology, servers, moved, look, within)
         return replace(seen, notes=(*seen.notes, *_describe_stale_values(topology, region)))
 
 
 async def wait_until_server_empty(
     topology: Topology, target: TargetServers, server: str, *, within: float, moves_leaders: bool
-) -> Emptiness:
+) -> DrainState:
     """Wait up to *within* seconds until no stream of *topology* needs *server*. *moves_leaders*: leaders step down first."""
     servers = frozenset((server,))
     async with target.connect() as connection:
@@ -92,20 +92,20 @@ async def wait_until_server_empty(
         async def look() -> _Look:
             return await _find_stranded(topology, connection, servers, other_places=False)
 
-        moved = await _move_leaders(topology, target, connection, servers) if moves_leaders else Emptiness()
+        moved = await _move_leaders(topology, target, connection, servers) if moves_leaders else DrainState()
         return await _wait_until_empty(topology, servers, moved, look, within)
 
 
 async def _wait_until_empty(
-    topology: Topology, servers: frozenset[str], moved: Emptiness, look: Callable[[], Awaitable[_Look]], within: float
-) -> Emptiness:
+    topology: Topology, servers: frozenset[str], moved: DrainState, look: Callable[[], Awaitable[_Look]], within: float
+) -> DrainState:
     """What *servers* still do once nothing is missing or silent, or after *within* seconds: replicas that are made take a while."""
     until = time.monotonic() + within
     while True:
         missing, silent, is_final = await look()
         if not (missing or silent) or is_final or time.monotonic() > until:
             notes = tuple(_describe_outage(topology, servers))
-            return replace(moved, missing=missing, unknown=(*moved.unknown, *silent), notes=notes)
+            return replace(moved, obstacles=missing, unknown=(*moved.unknown, *silent), notes=notes)
         await asyncio.sleep(_POLL_SECONDS)
 
 
@@ -122,7 +122,7 @@ def _list_gates(topology: Topology, region: str) -> Iterator[Gate]:
 
 async def _move_leaders(
     topology: Topology, target: TargetServers, connection: Connection, servers: frozenset[str]
-) -> Emptiness:
+) -> DrainState:
     """What is led elsewhere now, and what is not known to be. Streams without a replica elsewhere stay where they are."""
     moved, unknown = [], []
     for name in _list_stream_names(topology):
@@ -137,7 +137,7 @@ async def _move_leaders(
             moved.append(f"the JetStream meta group is led by {topology_leader}")
     except VstreamError as error:
         unknown.append(f"who leads the JetStream meta group: {error.message}")
-    return Emptiness(moved=tuple(moved), unknown=tuple(unknown))
+    return DrainState(moved=tuple(moved), unknown=tuple(unknown))
 
 
 async def _hand_over(connection: Connection, stream: str, servers: frozenset[str]) -> str | None:

@@ -98,34 +98,35 @@ async def resync_readers(
         await asyncio.sleep(_POLL_SECONDS)
     async with target.connect() as connection:
         # Whoever asks a stream without a leader is refused, and waits 10 s and more.
-        fed_by_clients = _streams_with_role(topology, Role.WRITE, Role.ORIGIN)
+        published_streams = _streams_with_role(topology, Role.WRITE, Role.ORIGIN)
         deadline = began + timeout
-        await asyncio.gather(*(_wait_for_leader(connection, fed.stream, deadline) for fed in fed_by_clients))
+        await asyncio.gather(*(_wait_for_leader(connection, stream.name, deadline) for stream in published_streams))
         ready = time.monotonic()
         streams: list[ResyncedStream] = []
         # What read streams mirror comes first: another leader of it would stop them once more.
-        for roles_of_turn in ((Role.ORDER,), (Role.READ,)):
-            turn = [fed for fed in _streams_with_role(topology, *roles_of_turn) if only is None or fed.stream in only]
-            streams += await asyncio.gather(*(_resync_stream(connection, fed, ready + timeout, mode) for fed in turn))
+        for roles in ((Role.ORDER,), (Role.READ,)):
+            turn = [reader for reader in _streams_with_role(topology, *roles) if only is None or reader.name in only]
+            until = ready + timeout
+            streams += await asyncio.gather(*(_resync_stream(connection, reader, until, mode) for reader in turn))
     return ResyncResult(waited=ready - began, streams=tuple(streams))
 
 
 @dataclass(frozen=True, slots=True)
-class _Fed:
+class _Stream:
     """A physical stream, its place, and its number of sources."""
 
-    stream: str
+    name: str
     place: str
-    feeds: int
+    source_count: int
 
 
-def _streams_with_role(topology: Topology, *roles: Role) -> tuple[_Fed, ...]:
-    streams: list[_Fed] = []
+def _streams_with_role(topology: Topology, *roles: Role) -> tuple[_Stream, ...]:
+    streams: list[_Stream] = []
     for stream in topology.streams:
         for part in physical_streams(stream):
             if part.role in roles:
                 is_mirror = part.role is Role.READ and stream.consistency.has_mirrors
-                streams.append(_Fed(part.name, part.place, feeds=1 if is_mirror else len(stream.write)))
+                streams.append(_Stream(part.name, part.place, source_count=1 if is_mirror else len(stream.write)))
     return tuple(streams)
 
 
@@ -163,31 +164,31 @@ async def _wait_for_leader(connection: Connection, stream: str, deadline: float)
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _resync_stream(connection: Connection, fed: _Fed, deadline: float, mode: ResyncMode) -> ResyncedStream:
+async def _resync_stream(connection: Connection, stream: _Stream, deadline: float, mode: ResyncMode) -> ResyncedStream:
     """Make the leader of a stream step down where *mode* says so, and measure until it has everything, or the *deadline*."""
     if mode is not ResyncMode.ALL:
         soon = deadline if mode is ResyncMode.MEASURE else min(deadline, time.monotonic() + 2 * ALIVE_SECONDS)
-        measured = await _measure_stream(connection, fed, soon, None, None)
+        measured = await _measure_stream(connection, stream, soon, None, None)
         if mode is ResyncMode.MEASURE or measured.caught_up is not None:
             return measured
-    former, note = await _make_step_down(connection, fed.stream, deadline)
-    return await _measure_stream(connection, fed, deadline, former, note)
+    former, note = await _make_step_down(connection, stream.name, deadline)
+    return await _measure_stream(connection, stream, deadline, former, note)
 
 
 async def _measure_stream(
-    connection: Connection, fed: _Fed, deadline: float, former: StreamLeadership | None, note: str | None
+    connection: Connection, stream: _Stream, deadline: float, former: StreamLeadership | None, note: str | None
 ) -> ResyncedStream:
     """When a stream hears its sources and has everything; under another leader than the *former* one, if that stepped down."""
-    began, heard = time.monotonic(), _Heard()
+    began, heard = time.monotonic(), _HeardSources()
     active: float | None = None
     caught_up: float | None = None
     problem: str | None = "not asked"
     target: int | None = None
     while time.monotonic() < deadline:
         elapsed = time.monotonic() - began
-        info = await _read_info(connection, fed.stream, after=former if elapsed < ELECTION_TIMEOUT else None)
+        info = await _read_info(connection, stream.name, after=former if elapsed < ELECTION_TIMEOUT else None)
         sources = () if info is None else tuple(info.get("sources") or filter(None, [info.get("mirror")]))
-        if info is None or len(sources) < fed.feeds:
+        if info is None or len(sources) < stream.source_count:
             problem = "no server answers for it"  # or so new a leader that it does not know them yet
         else:
             silent = heard.silent(sources, elapsed)
@@ -203,8 +204,8 @@ async def _measure_stream(
             break
         await asyncio.sleep(_POLL_SECONDS)
     return ResyncedStream(
-        stream=fed.stream,
-        region=fed.place,
+        stream=stream.name,
+        region=stream.place,
         is_stepped_down=former is not None,
         active=active,
         caught_up=caught_up,
@@ -212,7 +213,7 @@ async def _measure_stream(
     )
 
 
-class _Heard:
+class _HeardSources:
     """When each source was first heard. A new leader has always "just heard" it: only once more shows that it delivers."""
 
     def __init__(self) -> None:

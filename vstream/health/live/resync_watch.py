@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from vstream.errors import NotPermittedError, VstreamError
 from vstream.health.live.collect import collect_snapshot
-from vstream.health.resync_policy import META_GROUP, ResyncDecision, ResyncPolicy, Verb
+from vstream.health.resync_policy import META_GROUP, ResyncAction, ResyncDecision, ResyncPolicy
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
@@ -24,7 +24,7 @@ _LOOK_TIMEOUT = 4.0
 
 
 @value_class
-class ResyncLook:
+class ResyncCheck:
     """One look. *problem* is why the servers could not be asked, or why a leader did not step down."""
 
     decisions: tuple[ResyncDecision, ...] = ()
@@ -39,21 +39,21 @@ class Resyncer:
         self._target = target
         self._policy = ResyncPolicy(topology, can_move_meta=target.system is not None and topology.hubs is None)
 
-    async def look_and_resync(self) -> ResyncLook:
+    async def check_and_resync(self) -> ResyncCheck:
         """Look once, and have the leaders of what stands still step down. Raises NotPermittedError where it may not step leaders down."""
         try:
             snapshot = await collect_snapshot(self._topology, self._target.endpoints, timeout=_LOOK_TIMEOUT)
         except NotPermittedError:
             raise
         except VstreamError as error:
-            return ResyncLook(problem=error.message)
+            return ResyncCheck(problem=error.message)
         decisions = self._policy.decide(snapshot)
-        chosen = [decision for decision in decisions if decision.verb is not Verb.WAIT]
-        return ResyncLook(decisions=decisions, problem=await _resync(self._target, chosen) if chosen else None)
+        chosen = [decision for decision in decisions if decision.action is not ResyncAction.WAIT]
+        return ResyncCheck(decisions=decisions, problem=await _resync(self._target, chosen) if chosen else None)
 
 
 async def watch_and_resync(
-    latest: Callable[[], Resyncer], *, every: float, on_look: Callable[[ResyncLook], None]
+    latest: Callable[[], Resyncer], *, every: float, on_check: Callable[[ResyncCheck], None]
 ) -> NoReturn:
     """
     Look, and resync what stands still, every *every* seconds until cancelled, each time with the *latest* resyncer.
@@ -63,7 +63,7 @@ async def watch_and_resync(
     """
     while True:
         began = time.monotonic()
-        on_look(await latest().look_and_resync())
+        on_check(await latest().check_and_resync())
         await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
 
 
@@ -73,11 +73,11 @@ async def _resync(target: TargetServers, chosen: Sequence[ResyncDecision]) -> st
         async with target.connect(chosen[0].place) as connection:
             admin = JetStreamAdmin(connection)
             streams = [decision for decision in chosen if decision.stream != META_GROUP]
-            await asyncio.gather(*(admin.step_down(decision.stream, decision.leader) for decision in streams))
+            await asyncio.gather(*(admin.step_down(decision.stream, decision.new_leader) for decision in streams))
         for decision in chosen:
             if decision.stream == META_GROUP:
                 async with target.connect_to_system() as system:
-                    await JetStreamAdmin(system).step_down_meta(decision.leader)
+                    await JetStreamAdmin(system).step_down_meta(decision.new_leader)
     except NotPermittedError:
         raise
     except VstreamError as error:
