@@ -35,10 +35,11 @@ from vstream.jetstream.answers import require_config
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.region_connections import choose_connection_to, connect_reconnecting, require_all_reached
 from vstream.jetstream.snapshots import CHUNK_BYTES, restore_snapshot
+from vstream.jetstream.source_header import EXPECTED_STREAM
 from vstream.plan.consumer_failover import continue_from
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Gate, GateKind
-from vstream.probe.hops import EXPECTED_STREAM, NO_STREAM
+from vstream.probe.hops import NO_STREAM
 from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Topology

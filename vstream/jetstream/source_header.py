@@ -1,4 +1,4 @@
-"""Where a sourced message came from: the `Nats-Stream-Source` header."""
+"""Headers of messages: where a sourced one came from, and what a publisher writes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from vstream.topology.stream_config import REPLAY_SUFFIX, header_name, source_na
 from vstream.value_class import value_class
 
 STREAM_SOURCE = "Nats-Stream-Source"
+MSG_ID = "Nats-Msg-Id"
+"""The publisher's id of a message, of which a stream stores one within its duplicate window."""
+EXPECTED_STREAM = "Nats-Expected-Stream"
+"""The stream that is to store a message; any other refuses it."""
 _LETTERS = string.ascii_letters + string.digits
 _REPLAY = re.compile(REPLAY_SUFFIX)
 

@@ -20,7 +20,8 @@ from vstream.jetstream import direct, error_codes
 from vstream.jetstream.answers import describe_error
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage
-from vstream.probe.hops import EXPECTED_STREAM, parse_ack, probe_copy
+from vstream.jetstream.source_header import EXPECTED_STREAM, MSG_ID
+from vstream.probe.hops import parse_ack, probe_copy
 from vstream.probe.read_your_writes import METHODS, OwnRead
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import repeat_looks
@@ -174,7 +175,7 @@ class CanaryFlight:
             headers = {
                 EXPECTED_STREAM: naming.local_name(target.write),
                 CANARY_HEADER: canary.token,
-                "Nats-Msg-Id": f"vstream-canary-{canary.token}",
+                MSG_ID: f"vstream-canary-{canary.token}",
             }
             return await target.connection.request(canary.subject, headers=headers, timeout=timeout)
 

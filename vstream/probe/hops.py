@@ -13,6 +13,7 @@ from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachable
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.answers import decode_object, describe_error
 from vstream.jetstream.connection import Reply
+from vstream.jetstream.source_header import EXPECTED_STREAM
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.stream_info import StreamInfo, read_stream_info
 from vstream.probe.target import ProbeTarget
@@ -20,7 +21,6 @@ from vstream.subjects import algebra
 from vstream.topology import naming, physical
 from vstream.value_class import value_class
 
-EXPECTED_STREAM = "Nats-Expected-Stream"
 NO_STREAM = "__probe__"
 """A name that no stream has: a stream that gets a message for it refuses, and names itself."""
 

@@ -14,13 +14,12 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import ask_api
 from vstream.jetstream.read_stream import StoredMessage, read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.jetstream.source_header import STREAM_SOURCE, origin_of
+from vstream.jetstream.source_header import MSG_ID, STREAM_SOURCE, origin_of
 from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.stream_config import source_name
 from vstream.topology.stream_limits import read_limits
 
-MSG_ID = "Nats-Msg-Id"
 _COUNTS = "allow_msg_counter"
 _ANSWER_TIMEOUT = 5.0
 _PAUSE_SECONDS = 0.5

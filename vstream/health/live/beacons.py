@@ -17,13 +17,13 @@ from vstream.jetstream import direct
 from vstream.jetstream.answers import api_error, decode_object
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.region_connections import connect_all, join_connections, require_reached
+from vstream.jetstream.source_header import EXPECTED_STREAM
 from vstream.topology import naming, physical
 from vstream.topology.model import Endpoint, Topology, VirtualStream
 from vstream.value_class import value_class
 
 HEADER = "Vstream-Beacon"
 """`<region of origin> <seconds since 1970>`."""
-_EXPECTED_STREAM = "Nats-Expected-Stream"
 _MAX_PARALLEL_REQUESTS = 32
 MAX_BEACONS = 324
 """Number of beacons that one look reads: those of 36 streams in three regions. Each is a request."""
@@ -46,7 +46,7 @@ async def publish_beacons(
         if isinstance(connection, NotReachableError) or subject is None:
             return f"{region}: {connection}"
         # A wrong mapping is refused where it leads: a beacon of another region would be a lie.
-        headers = {HEADER: f"{region} {time.time():.6f}", _EXPECTED_STREAM: physical.write_stream_in(stream, region)}
+        headers = {HEADER: f"{region} {time.time():.6f}", EXPECTED_STREAM: physical.write_stream_in(stream, region)}
         async with slots:
             try:
                 reply = await connection.request(subject, headers=headers)

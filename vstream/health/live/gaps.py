@@ -22,7 +22,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.region_connections import choose_connection_to
-from vstream.jetstream.source_header import origin_of, parse_replay
+from vstream.jetstream.source_header import MSG_ID, origin_of, parse_replay
 from vstream.timing import MAX_CLOCK_SKEW_SECONDS
 from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream
@@ -169,6 +169,6 @@ def _content_of(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tu
     headers = message.headers.items()
     return (
         message.data,
-        message.headers.get("Nats-Msg-Id"),
+        message.headers.get(MSG_ID),
         frozenset((key, value) for key, value in headers if not key.startswith("Nats-")),
     )

@@ -23,7 +23,7 @@ from vstream.jetstream.answers import convert_malformed_errors, is_from_leader
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.region_connections import choose_connection_to
-from vstream.jetstream.source_header import origin_of
+from vstream.jetstream.source_header import MSG_ID, origin_of
 from vstream.timing import BEHIND_AFTER_SECONDS, CLOCK_SKEW_SECONDS
 from vstream.topology import physical
 from vstream.topology.model import Topology
@@ -34,7 +34,6 @@ MAX_PAIRS = 1_000
 _MAX_SEARCHED_MESSAGES = 32
 """Number of a reader's newest messages that are searched for the last one of each origin."""
 _MAX_PARALLEL_REQUESTS = 32
-_MSG_ID_HEADER = "Nats-Msg-Id"
 _MAX_CANDIDATES = 64
 """Maximum number of messages on one subject among which one with the same id is looked for."""
 
@@ -199,7 +198,7 @@ async def is_duplicate(
 
     None if there are too many messages on that subject to tell. Raises as `direct`.
     """
-    window, msg_id = (reader.config or {}).get("duplicate_window"), message.headers.get(_MSG_ID_HEADER)
+    window, msg_id = (reader.config or {}).get("duplicate_window"), message.headers.get(MSG_ID)
     if not isinstance(window, int) or not window or not msg_id:
         return False
     since = to_unix_seconds(message.stored_at) - window / SECOND_NS - CLOCK_SKEW_SECONDS
@@ -208,7 +207,7 @@ async def is_duplicate(
         return False
     seq = 0
     for _ in range(_MAX_CANDIDATES):
-        if stored is None or stored.headers.get(_MSG_ID_HEADER) == msg_id:
+        if stored is None or stored.headers.get(MSG_ID) == msg_id:
             return stored is not None and stored.data == message.data
         seq = stored.seq + 1 if seq else await _find_first_since(since, reader, connection, patience)
         stored = await direct.get_next(connection, reader.name, subject, seq, timeout=patience)

@@ -20,11 +20,11 @@ from vstream.errors import MalformedAnswerError, NotConnectedError
 from vstream.jetstream.answers import convert_malformed_errors, decode_object, describe_error
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.jetstream.source_header import MSG_ID
 from vstream.runner.workload.recorder import Recorder
 from vstream.runner.workload.spec import PublisherSpec
 from vstream.topology import naming
 
-MSG_ID = "Nats-Msg-Id"
 _TICK_SECONDS = 0.001
 """Maximum seconds between two checks for due messages."""
 _IDLE_SECONDS = 0.02

@@ -33,6 +33,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.region_connections import choose_connection_to
+from vstream.jetstream.source_header import MSG_ID
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams, replication_pairs
@@ -41,7 +42,6 @@ from vstream.value_class import value_class
 
 SETTLE_SECONDS = 1.0
 """Seconds until a second check: a message that counts as taken may not be stored yet."""
-_MSG_ID_HEADER = "Nats-Msg-Id"
 
 
 @value_class
@@ -220,7 +220,7 @@ async def _examine_gap(fetcher: Fetcher, gap: _Gap, stored: int) -> tuple[Replay
                 irreparable[missing.obstacle].add(missing.seq)
                 continue
             returning.add(missing.seq)
-            if not missing.obstacle and (msg_id := message.headers.get(_MSG_ID_HEADER)):
+            if not missing.obstacle and (msg_id := message.headers.get(MSG_ID)):
                 by_id[msg_id].append((missing, sha256(message.data).digest()))
         by_holder[holder] = returning - await _find_dropped(scan, by_id, stored, fetcher.tick)
     return replace(replay, by_holder=by_holder, irreparable=irreparable), ranked
@@ -248,7 +248,7 @@ async def _find_dropped(
     if not by_id or not window or int(scan.info["state"]["last_seq"]) >= stored:
         return dropped
     async for message, _ in read_provenances(scan.connection, scan.name, 1, tick):
-        for missing, digest in by_id.get(message.headers.get(_MSG_ID_HEADER, ""), ()):
+        for missing, digest in by_id.get(message.headers.get(MSG_ID, ""), ()):
             if message.time / SECOND_NS + window + SETTLE_SECONDS >= missing.written_at:
                 same = await direct.get_by_seq_from_leader(scan.connection, scan.name, message.seq, timeout=TIMEOUT)
                 if same is not None and sha256(same.data).digest() == digest:

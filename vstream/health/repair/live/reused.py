@@ -20,11 +20,11 @@ from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import SECOND_NS, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.direct import ANY_SUBJECT, DirectMessage
+from vstream.jetstream.source_header import MSG_ID
 from vstream.topology import physical
 from vstream.topology.replication import PhysicalStream, physical_streams
 from vstream.topology.stream_limits import PER_SUBJECT
 
-_MSG_ID_HEADER = "Nats-Msg-Id"
 _LATER_SECONDS = 0.25
 """Seconds by which what was stored after a loss is newer than what readers took before it. Less is how clocks differ."""
 _MAX_FETCHED = 10_000
@@ -121,7 +121,7 @@ async def _find_different(fetcher: Fetcher, origin: PhysicalStream, scan: Scan, 
             by_id[lacks[seq].msg_id].add(seq)
     # What is twice there may be the same once: after a repair, or if it was published again.
     async for stored, provenance in read_provenances(scan.connection, scan.name, 1, fetcher.tick):
-        alike = by_id.get(stored.headers.get(_MSG_ID_HEADER, ""), set())
+        alike = by_id.get(stored.headers.get(MSG_ID, ""), set())
         if provenance is not None and provenance.origin == origin.name:
             alike = alike | {provenance.seq}
         if not alike & lacks.keys():
@@ -143,5 +143,5 @@ async def _is_replaced(scan: Scan, message: DirectMessage, subject: str) -> bool
 
 
 def _make_fingerprint(message: DirectMessage, subject: str) -> _Fingerprint:
-    msg_id = message.headers.get(_MSG_ID_HEADER, "")
+    msg_id = message.headers.get(MSG_ID, "")
     return _Fingerprint(subject=subject, msg_id=msg_id, digest=sha256(message.data).digest())
