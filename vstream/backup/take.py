@@ -28,7 +28,7 @@ from vstream.jetstream.read_stream import read_through
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.region_connections import choose_connection_to, connect_reconnecting, require_all_reached
 from vstream.jetstream.snapshots import take_snapshot
-from vstream.jetstream.source_header import parse_replay
+from vstream.jetstream.source_header import parse_replay, read_positions
 from vstream.runner.read_back import captured_stream, stored_record
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role, Topology
@@ -172,9 +172,7 @@ async def _save(connection: ReconnectingConnection, stream: RenderedStream, dire
         )
     with directory.snapshot_file(name).open("xb") as file:
         head = await take_snapshot(connection, name, file.write)
-    positions = {
-        source_name(source, name): int(source["seq"]) for source in info.get("sources") or () if source.get("seq")
-    }
+    positions = read_positions(info, name)
     return SavedStream(
         name=name,
         virtual=stream.virtual,

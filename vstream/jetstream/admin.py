@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -39,6 +39,7 @@ _Answer = TypeVar("_Answer")
 REQUEST_TIMEOUT = 10.0
 """Seconds for one change. A leader election takes 4 to 9."""
 MAX_PARALLEL_PAGES = 8
+_MAX_PARALLEL_STREAMS = 32
 _PAGE_STREAMS = 256
 """Streams of one page, where an answer does not say (server/jetstream_api.go, JSApiListLimit)."""
 _PAUSE_SECONDS = 0.25
@@ -211,6 +212,20 @@ class JetStreamAdmin:
                 consumer = _parse_consumer(info, stream)
                 consumers[consumer.config.durable] = consumer
         return consumers, tuple(sorted(set(unanswered) - consumers.keys()))
+
+    async def consumers_of(
+        self, streams: Iterable[str]
+    ) -> tuple[dict[str, Mapping[str, ObservedConsumer]], tuple[str, ...]]:
+        """All durable consumers of *streams*, by stream and name, and those that no server answered for: `foo > worker`."""
+        slots, names = asyncio.Semaphore(_MAX_PARALLEL_STREAMS), sorted(streams)
+
+        async def list_consumers(name: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
+            async with slots:
+                return await self.consumers(name)
+
+        answers = dict(zip(names, await asyncio.gather(*map(list_consumers, names)), strict=True))
+        silent = [f"{name} > {durable}" for name, (_, missing) in answers.items() for durable in missing]
+        return {name: consumers for name, (consumers, _) in answers.items()}, tuple(silent)
 
     async def _iterate(
         self, subject: str, key: str, unanswered: list[str] | None = None

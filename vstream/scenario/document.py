@@ -17,7 +17,7 @@ from vstream.formatting import quote_value
 from vstream.scenario import fields
 from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, OptionType, Target
 from vstream.syntax.schema import Language
-from vstream.topology.document import close_schema, describe_fields
+from vstream.topology.document import describe_fields, finish_schema
 from vstream.topology.fields import LinkTime, Name, RegionNames, Share, Text
 from vstream.topology.fields import Rate as LinkRate
 
@@ -286,12 +286,7 @@ def json_schema() -> dict[str, Any]:
         for key, value in model.get("properties", {}).items():
             if key not in {yaml_key(name) for name in _MAY_BE_EMPTY}:
                 _without_null(value)
-    close_schema(schema)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "vstream scenario",
-        **{key: value for key, value in schema.items() if key != "title"},
-    }
+    return finish_schema(schema, "vstream scenario")
 
 
 def _without_null(schema: dict[str, Any]) -> None:

@@ -507,22 +507,27 @@ def json_schema() -> dict[str, Any]:
     profiles = [f"{profile.routing.value}: {profile.summary}." for profile in PROFILES.values()]
     routing = schema["properties"]["routing"]
     routing["description"] = " ".join((routing["description"], *profiles))
-    close_schema(schema)
+    return finish_schema(schema, "vstream topology")
+
+
+def finish_schema(schema: dict[str, Any], title: str) -> dict[str, Any]:
+    """*schema* of files as a document of its own, in which no other keys are allowed."""
+    _close_schema(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "vstream topology",
+        "title": title,
         **{key: value for key, value in schema.items() if key != "title"},
     }
 
 
-def close_schema(schema: Any) -> None:
+def _close_schema(schema: Any) -> None:
     """Allow no other keys where a pattern says which there may be: pydantic's schema of a dict leaves them open."""
     if isinstance(schema, dict):
         if "patternProperties" in schema:
             schema["additionalProperties"] = False
         schema = list(schema.values())
     for inner in schema if isinstance(schema, list) else ():
-        close_schema(inner)
+        _close_schema(inner)
 
 
 def describe_fields(schema: dict[str, Any], root: type[BaseModel], models: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from vstream.jetstream.region_connections import read_account_name
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.importing.topology import make_routing_refusal
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
-from vstream.plan.live.observe import LEADER_TIMEOUT, MAX_PARALLEL_REQUESTS
+from vstream.plan.live.observe import LEADER_TIMEOUT
 from vstream.plan.plan import RULE, kind_of
 from vstream.plan.rules import LoadedEntries
 from vstream.topology.consumer_config import ObservedConsumer
@@ -137,21 +137,13 @@ async def _read_consumers(
     admin: JetStreamAdmin, streams: Mapping[str, ObservedStream]
 ) -> dict[str, Mapping[str, ObservedConsumer]]:
     """The durables of each stream that has consumers. Raises NotReachableError if one does not answer."""
-    slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
-
-    async def list_consumers(name: str) -> tuple[Mapping[str, ObservedConsumer], tuple[str, ...]]:
-        async with slots:
-            return await admin.consumers(name)
-
-    asked = sorted(name for name, stream in streams.items() if stream.consumers)
-    answers = dict(zip(asked, await asyncio.gather(*map(list_consumers, asked)), strict=True))
-    for name, (_, unanswered) in answers.items():
-        if unanswered:
-            raise NotReachableError(
-                f"these consumers exist, but no server answers for them: {name} > {', '.join(unanswered)}",
-                hint="import when all regions are up",
-            )
-    return {name: consumers for name, (consumers, _) in answers.items()}
+    consumers, silent = await admin.consumers_of(name for name, stream in streams.items() if stream.consumers)
+    if silent:
+        raise NotReachableError(
+            f"these consumers exist, but no server answers for them: {', '.join(silent)}",
+            hint="import when all regions are up",
+        )
+    return consumers
 
 
 async def _ask_server(

@@ -36,7 +36,6 @@ LEADER_TIMEOUT = 10.0
 """Seconds that streams get to elect a leader. It takes 4 to 9."""
 _PAUSE_SECONDS = 0.5
 _READ_FROM = frozenset({Role.READ.value, Role.ORIGIN.value})
-MAX_PARALLEL_REQUESTS = 32
 _Answer: TypeAlias = tuple[monitoring.Varz, LoadedEntries]
 """What one server says about itself, and what it has loaded."""
 
@@ -152,16 +151,7 @@ async def _read_consumers(
         # Of streams that the topology no longer has, too: their durables may have to go.
         if stream.config.owner == topology.name and stream.config.metadata_value(ROLE_KEY) in _READ_FROM:
             read_streams.add(name)
-    asked = sorted(name for name in read_streams & streams.keys() if streams[name].consumers)
-    slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
-
-    async def list_consumers(name: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
-        async with slots:
-            return await admin.consumers(name)
-
-    answers = dict(zip(asked, await asyncio.gather(*map(list_consumers, asked)), strict=True))
-    silent = [f"{name} > {durable}" for name, (_, missing) in answers.items() for durable in missing]
-    return {name: consumers for name, (consumers, _) in answers.items()}, tuple(silent)
+    return await admin.consumers_of(name for name in read_streams & streams.keys() if streams[name].consumers)
 
 
 def _list_unknown_regions(

@@ -21,12 +21,12 @@ from vstream.errors import VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
+from vstream.jetstream.source_header import read_positions
 from vstream.lab.server_records import OwnServers
 from vstream.runner.workload import process
 from vstream.runner.workload.process import Words
 from vstream.runner.workload.spec import FIRST_CONNECT_TIMEOUT, SAMPLER, SampledRegion, SamplerSpec
 from vstream.topology import naming
-from vstream.topology.stream_config import source_name
 
 PERIOD_SECONDS = 0.5
 ANSWER_TIMEOUT = 2.0
@@ -98,16 +98,11 @@ class Sampler:
             control_plane=took,
             error=error,
             last_seq={stream: int(info["state"]["last_seq"]) for stream, info in by_stream.items()},
-            sourced={stream: cursors for stream, info in by_stream.items() if (cursors := parse_cursors(info, stream))},
+            sourced={
+                stream: cursors for stream, info in by_stream.items() if (cursors := read_positions(info, stream))
+            },
             links=links,
         )
-
-
-def parse_cursors(info: dict[str, Any], reader: str) -> dict[str, int]:
-    """How far *reader*, the stream in this STREAM.INFO, has come in each source, on servers that report it."""
-    return {
-        source_name(source, reader): int(source["seq"]) for source in info.get("sources") or () if source.get("seq")
-    }
 
 
 async def _measure_control_plane(connection: ReconnectingConnection) -> tuple[int | None, str | None]:
