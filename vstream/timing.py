@@ -1,13 +1,14 @@
 """
 How servers and their clocks behave in time, as far as more than one package goes by it.
 
-What a single wait needs stands beside that wait, and servers' own timers of sources in `health.source_retries`.
+What a single wait needs stands beside that wait. `health.source_retries` has what only a simulation of sources needs.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+SECOND_NS: Final = 1_000_000_000
 ALIVE_SECONDS: Final = 3.0
 """
 Seconds in which a source, or a replica, that works is heard, messages or not.
@@ -21,6 +22,12 @@ BEHIND_AFTER_SECONDS: Final = 5.0
 STUCK_SECONDS: Final = 30.0
 """Seconds that a message may wait while its source is active: a source that catches up needs less."""
 
+ELECTION_SECONDS: Final = (4.0, 9.0)
+"""Seconds after which replicas that hear no leader elect another: at least, and at most (server/raft.go, minElectionTimeout)."""
+LONGEST_BACKOFF_SECONDS: Final = 120.0
+"""Seconds at most until a source that failed is asked for again: 10 more after each failure (server/stream.go, calculateRetryBackoff)."""
+SOURCE_ANSWER_SECONDS: Final = 30.0
+"""Seconds that such a request waits: over a link that is down, nobody refuses it (server/stream.go, srcConsumerWaitTime)."""
 MOVE_START_SECONDS: Final = 15.0
 """Seconds within which a moved stream gets another leader. Before that, it looks settled."""
 RECORDING_SECONDS: Final = 70.0

@@ -19,8 +19,9 @@ from tests.support.command import vstream
 from vstream.cli.views.status import render_screen
 from vstream.health.assess import assess
 from vstream.health.prometheus import render_metrics
-from vstream.health.snapshot import SECOND_NS, BeaconSighting, Lag
+from vstream.health.snapshot import BeaconSighting, Lag
 from vstream.health.status import PairState, Share, Status
+from vstream.timing import SECOND_NS
 
 NAME = re.compile(r"vstream_[a-z_]+")
 

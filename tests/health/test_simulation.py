@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tests.support.command import vstream
 from vstream.health.simulation import Flow, run_link, simulate
-from vstream.health.source_retries import ANSWER, BACKOFF, Away, Interval, draw_start, find_idle
+from vstream.health.source_retries import BACKOFF, Away, Interval, draw_start, find_idle
 from vstream.lint import check_topology
+from vstream.timing import SOURCE_ANSWER_SECONDS
 from vstream.topology.sizing import Load, RetentionLimits
 
 HOUR = 3600.0
@@ -145,16 +146,16 @@ def test_a_source_asks_again_as_servers_do() -> None:
     dialed, early = [end for end in short if end < 109], [end for end in short if end > 109]
     assert short[0] > 105
     assert 300 < len(dialed) < len(short)
-    assert 105 + ANSWER + BACKOFF < early[0] < early[-1] < 109 + ANSWER + BACKOFF
+    assert 105 + SOURCE_ANSWER_SECONDS + BACKOFF < early[0] < early[-1] < 109 + SOURCE_ANSWER_SECONDS + BACKOFF
     # Asked after 10 to 20 s of silence, and after a failure 30 s for the answer and 10 s of backoff later.
     cut = resumptions([], [Away(100, 115, is_killed=False)])
     soon, late = [end for end in cut if end < 122], [end for end in cut if end > 150]
     assert len(soon) + len(late) == len(cut)
     assert soon
-    assert 110 + ANSWER + BACKOFF < late[0] < late[-1] < 116 + ANSWER + BACKOFF + 2
+    assert 110 + SOURCE_ANSWER_SECONDS + BACKOFF < late[0] < late[-1] < 116 + SOURCE_ANSWER_SECONDS + BACKOFF + 2
     # An only server asks before its gateway has dialed, nearly always; several take longer to elect a leader.
     killed = resumptions([], [Away(100, 108, is_killed=True)])
-    assert sum(end > 108 + ANSWER + BACKOFF for end in killed) > 300
+    assert sum(end > 108 + SOURCE_ANSWER_SECONDS + BACKOFF for end in killed) > 300
     assert resumptions([], [Away(100, 108, is_killed=True)], servers=3)[-1] < 120
     # The longest backoff is two minutes, so after a long outage there are 150 s between requests.
     long = resumptions([Away(100, 4000, is_killed=False)], [])

@@ -15,9 +15,10 @@ from tests.support.ports import free_port
 from vstream.errors import MalformedAnswerError, NotReachableError
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.reachability import observe_region
-from vstream.health.snapshot import SECOND_NS, parse_stream
+from vstream.health.snapshot import parse_stream
 from vstream.jetstream.connection import Connection
 from vstream.lint.check_topology import check_topology
+from vstream.timing import SECOND_NS
 from vstream.topology.model import Endpoint, Topology
 
 STATE = {"messages": 0, "first_seq": 1, "last_seq": 0}

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support import shapes
 from tests.support.call_counts import count_calls
+from tests.support.mappings import only_outcome
 from tests.support.paths import TESTS
 from tests.support.topologies import HEAD, REGIONS, many_streams
 from vstream import resources
@@ -375,7 +376,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
         for pattern in stream.subjects:
             subject = literal(pattern, data)
             for region in stream.regions:
-                outcome = table.resolve(subject, topology.region(region).cluster).only_outcome
+                outcome = only_outcome(table.resolve(subject, topology.region(region).cluster))
                 assert outcome is not None
                 assert outcome.kind is OutcomeKind.MAPPED
                 stored_in = [

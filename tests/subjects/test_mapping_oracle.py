@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mappings import Generator, as_conf
+from tests.support.mappings import Generator, as_conf, only_outcome
 from tests.support.ports import free_port
 from vstream.findings import Span
 from vstream.lab import binaries
@@ -231,7 +231,7 @@ def compare(server: Server, cluster: str | None, generator: Generator, tables: S
             assert len(delivered) <= 1
             seen = delivered[0] if delivered else None
             assert resolution.admits(seen), (table.mappings, cluster, subject, seen, resolution)
-            certain = resolution.only_outcome
+            certain = only_outcome(resolution)
             by_chance = "ambiguous" if resolution.is_ambiguous else "by weight"
             pairs[certain.kind.value if certain else by_chance] += 1
     return pairs
@@ -256,7 +256,7 @@ def test_the_server_delivers_what_we_say_in_corner_cases(start: StartServer) -> 
     tables = [compile_mappings([rule]) for rule in rules]
     server = start(None, tables)
     for number, (_, _, subject) in enumerate(CORNERS):
-        certain = tables[number].resolve(subject).only_outcome
+        certain = only_outcome(tables[number].resolve(subject))
         assert certain is not None
         expected = {} if certain.kind is OutcomeKind.DROPPED else {0: [certain.subject]}
         assert expected == server.exchange(f"u{number}", [subject]), CORNERS[number]

@@ -7,7 +7,7 @@ import random
 from vstream.findings import Span
 from vstream.subjects.functions import Function
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.subjects.resolve import MappingTable, compile_mappings
+from vstream.subjects.resolve import MappingTable, Outcome, Resolution, compile_mappings
 
 WORDS = (
     "a",
@@ -136,3 +136,9 @@ def as_conf(mapping: Mapping) -> str:
         if mapping.destinations[0].weight == 100 and mapping.destinations[0].cluster is None:
             value = f'"{mapping.destinations[0].subject}"'
     return f'"{mapping.source}": {value}'
+
+
+def only_outcome(resolution: Resolution) -> Outcome | None:
+    """The only possible outcome, None if chance has a say."""
+    first, *rest = resolution.outcomes
+    return None if rest or first.expansion.draws else first

@@ -18,8 +18,8 @@ from vstream.cli.views import console
 from vstream.cli.views import size as view
 from vstream.cli.views.json_output import print_json
 from vstream.health.simulation import simulate as simulate_outages
-from vstream.health.snapshot import SECOND_NS
 from vstream.health.source_retries import Away
+from vstream.timing import SECOND_NS
 from vstream.topology.model import Topology
 from vstream.topology.sizing import Load, estimate_size
 from vstream.topology.units import UNLIMITED, parse_duration, parse_size

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from vstream.formatting import format_duration
-from vstream.health.snapshot import SECOND_NS, Lag, Snapshot, SourceSnapshot, StreamSnapshot, to_unix_seconds
+from vstream.health.snapshot import Lag, Snapshot, SourceSnapshot, StreamSnapshot, to_unix_seconds
 from vstream.health.status import AssessedPair, PairState
-from vstream.timing import BEHIND_AFTER_SECONDS, SILENT_AFTER_SECONDS
+from vstream.timing import BEHIND_AFTER_SECONDS, SECOND_NS, SILENT_AFTER_SECONDS
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
 from vstream.topology.stream_config import StreamConfig

@@ -17,8 +17,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vstream.health.source_retries import ANSWER, BACKOFF, BOOT, DIAL, Away, Interval, draw_start, find_down, find_idle
+from vstream.health.source_retries import BACKOFF, BOOT, DIAL, Away, Interval, draw_start, find_down, find_idle
 from vstream.lab.links.state import IDEAL, Direction, LinkState
+from vstream.timing import SOURCE_ANSWER_SECONDS
 from vstream.topology.model import Consistency, Topology, VirtualStream
 from vstream.topology.sizing import (
     HEADER_BYTES,
@@ -122,8 +123,8 @@ class Flow:
         self.resumed = self.position
         if delay < _LITTLE or self.answer_at == now:
             return now
-        later = now + (ANSWER + BACKOFF if delay > ANSWER else delay)
-        self.answer_at = 0.0 if delay > ANSWER else later
+        later = now + (SOURCE_ANSWER_SECONDS + BACKOFF if delay > SOURCE_ANSWER_SECONDS else delay)
+        self.answer_at = 0.0 if delay > SOURCE_ANSWER_SECONDS else later
         self.idle.append(Interval(now, later))
         return later
 

@@ -9,12 +9,11 @@ from typing import Any
 
 from vstream.jetstream.answers import require_config, require_text
 from vstream.syntax.document import Json
-from vstream.timing import ALIVE_SECONDS
+from vstream.timing import ALIVE_SECONDS, SECOND_NS
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.stream_config import source_name
 from vstream.value_class import value_class
 
-SECOND_NS = 1_000_000_000
 _MUCH_SHARE = 0.8
 _MAX_ON_ITS_WAY = 1_000  # entries of a replica's log
 UNCLUSTERED = "?"

@@ -6,20 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from vstream.timing import ELECTION_SECONDS, LONGEST_BACKOFF_SECONDS, SOURCE_ANSWER_SECONDS
+
 HEALTH_CHECK = 10.0
 """Seconds between looks at all sources, and of silence after which one is asked for again (sourceHealthCheckInterval)."""
-ANSWER = 30.0
-"""Seconds that a request for a consumer waits: over a link that is down, nobody refuses it (srcConsumerWaitTime)."""
-BACKOFF, LONGEST_BACKOFF = 10.0, 120.0
-"""Seconds more until the next request, for each that failed (calculateRetryBackoff)."""
+BACKOFF = 10.0
+"""Seconds more until the next request, for each that failed, up to `LONGEST_BACKOFF_SECONDS` (calculateRetryBackoff)."""
 JITTER = (0.1, 0.2)
 """Seconds before each request, at random (setupSourceConsumer)."""
 INTEREST = 1.0
 """Seconds at most until a consumer notices who listens beyond a gateway (watchGWinterest in server/consumer.go)."""
 DIAL = 1.1
 """Seconds at most until a gateway dials again, and after which a server that was started does first (server/gateway.go)."""
-ELECTION = (4.0, 9.0)
-"""Seconds in which one of several servers campaigns (minElectionTimeout, maxElectionTimeout in server/raft.go)."""
 BOOT = 0.5
 """Seconds until a server that is started listens. Measured with small streams; large ones take longer."""
 
@@ -49,7 +47,7 @@ def draw_start(servers: int, draw: Random) -> float:
 
     Those of an only server have when another region's gateway has dialed it.
     """
-    return BOOT + (draw.uniform(*ELECTION) if servers > 1 else draw.uniform(0, DIAL))
+    return BOOT + (draw.uniform(*ELECTION_SECONDS) if servers > 1 else draw.uniform(0, DIAL))
 
 
 def find_down(outages: Iterable[Away], start_seconds: float) -> list[Interval]:
@@ -105,5 +103,5 @@ def _find_answered(asked: float, unanswered: Sequence[Interval], draw: Random) -
     failures = 0
     while any(interval.has(asked) for interval in unanswered):
         failures += 1
-        asked += ANSWER + min(BACKOFF * failures, LONGEST_BACKOFF) + draw.uniform(*JITTER)
+        asked += SOURCE_ANSWER_SECONDS + min(BACKOFF * failures, LONGEST_BACKOFF_SECONDS) + draw.uniform(*JITTER)
     return asked

@@ -16,6 +16,7 @@ from typing import Any
 
 from vstream.errors import MalformedAnswerError, ServerError, shorten
 from vstream.jetstream import error_codes
+from vstream.timing import ELECTION_SECONDS, SECOND_NS
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 """Largest possible message, in bytes. Servers accept no higher `max_payload` (server/const.go)."""
@@ -32,8 +33,6 @@ UNREADABLE = (TypeError, KeyError, IndexError, AttributeError, ValueError, Overf
 """Exceptions raised where a value of an answer is missing or has the wrong type."""
 _NO_LEADER = "do more than half of all servers run, and reach each other? `vstream repair meta` says who answers"
 """The hint where the meta group or a stream has no leader."""
-_ELECTION_NS = 4_000_000_000
-"""How long replicas wait at least for a leader that is silent before they elect another (server/raft.go)."""
 _MAX_DIGITS = 20
 """Digits of the largest 64-bit number."""
 _LONG = b"0" * 19
@@ -215,7 +214,8 @@ def is_from_leader(info: Mapping[str, Any]) -> bool:
     if not cluster:
         return True
     replicas = cluster.get("replicas") or ()
-    heard = [not replica.get("offline") and int(replica.get("active") or 0) < _ELECTION_NS for replica in replicas]
+    soonest_ns = ELECTION_SECONDS[0] * SECOND_NS
+    heard = [not replica.get("offline") and int(replica.get("active") or 0) < soonest_ns for replica in replicas]
     return bool(cluster.get("leader")) and 2 * (1 + sum(heard)) > 1 + len(replicas)
 
 

@@ -14,6 +14,7 @@ from vstream.errors import NoRespondersError, NotPermittedError, NotReachableErr
 from vstream.jetstream.answers import convert_malformed_errors, require_text
 from vstream.jetstream.connection import STATUS_NO_RESPONDERS, Connection, Reply, ask_api
 from vstream.jetstream.direct import ANY_SUBJECT, get_next_from_leader
+from vstream.timing import SECOND_NS
 from vstream.topology import naming
 from vstream.value_class import value_class
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from vstream.jetstream.reconnecting import ReconnectingConnection
 
 BATCH_MESSAGES = 2000
-_SECOND_NS = 1_000_000_000
 _ACK = "$JS.ACK."
 _PAUSE_SECONDS = 0.1
 """Seconds between two requests to a consumer that nobody has found, or to a replica that is behind."""
@@ -152,7 +152,7 @@ async def _read_once(
     try:
         while left:
             batch = min(reader.most, left)
-            body = json.dumps({"batch": batch, "expires": round(patience * _SECOND_NS)}).encode()
+            body = json.dumps({"batch": batch, "expires": round(patience * SECOND_NS)}).encode()
             await connection.publish(reader.pulls, body, reply=inbox)
             for _ in range(batch):
                 message = await _read_next(arrived, stream, patience)
@@ -258,7 +258,7 @@ async def _create_consumer(
         "ack_policy": "none",
         "mem_storage": True,
         "num_replicas": 1,
-        "inactive_threshold": _INACTIVE_SECONDS * _SECOND_NS,
+        "inactive_threshold": _INACTIVE_SECONDS * SECOND_NS,
         "headers_only": headers_only,
     }
     subject, local = naming.api_subject("CONSUMER.CREATE", stream), naming.local_name(stream)
@@ -286,7 +286,7 @@ async def _pull(connection: Connection, subject: str, batch: int, timeout: float
         replies.append(reply)
         return len(replies) == batch or not reply.reply.startswith(_ACK) or reply.reply.endswith(".0")
 
-    body = json.dumps({"batch": batch, "expires": round(timeout * _SECOND_NS)}).encode()
+    body = json.dumps({"batch": batch, "expires": round(timeout * SECOND_NS)}).encode()
     deadline = time.monotonic() + timeout
     while True:
         try:

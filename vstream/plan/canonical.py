@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vstream.syntax.document import Json
+from vstream.topology.defaults import choose_published_window
 from vstream.topology.stream_config import MOVED_KEY, SCALED_KEY
-
-_TWO_MINUTES_NS = 120 * 10**9
 
 DEFAULTS: Mapping[str, Json] = {
     "allow_atomic": False,
@@ -97,7 +96,7 @@ def to_canonical_stream(fields: Mapping[str, Json]) -> dict[str, Json]:
     if not form.get("duplicate_window"):
         # Streams with sources or a mirror keep the 0: for them it turns deduplication off (2.14).
         plain = not form["sources"] and not form["mirror"]
-        form["duplicate_window"] = min(_TWO_MINUTES_NS, form["max_age"] or _TWO_MINUTES_NS) if plain else 0
+        form["duplicate_window"] = choose_published_window(form["max_age"]) if plain else 0
     return form
 
 

@@ -12,9 +12,9 @@ from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
 from vstream.topology.bundle import RenderedConsumer
 from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
+from vstream.topology.defaults import ACK_WAIT_NS
 from vstream.topology.stream_config import REGION_KEY
 
-_HALF_A_MINUTE_NS = 30 * 10**9
 _DEFAULTS: Mapping[str, Json] = {
     "ack_policy": "none",
     "ack_wait": 0,
@@ -85,7 +85,7 @@ def to_canonical_consumer(fields: Mapping[str, Json]) -> dict[str, Json]:
     form["filter_subjects"] = sorted([single] if single else form["filter_subjects"])
     form["metadata"] = {key: value for key, value in sorted(form["metadata"].items()) if not key.startswith("_nats.")}
     if form["ack_policy"] in {"explicit", "all"}:
-        form["ack_wait"] = (form["backoff"] or [form["ack_wait"] or _HALF_A_MINUTE_NS])[0]
+        form["ack_wait"] = (form["backoff"] or [form["ack_wait"] or ACK_WAIT_NS])[0]
         form["max_ack_pending"] = form["max_ack_pending"] or 1_000
     form["max_deliver"] = form["max_deliver"] or -1
     form["max_waiting"] = form["max_waiting"] or 512

@@ -21,11 +21,11 @@ from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import Budget, describe_answer
 from vstream.probe.target import ProbeTarget
 from vstream.syntax.document import Json
+from vstream.timing import SECOND_NS
 from vstream.topology import naming
 from vstream.topology.profiles import profile_of
 
 _MS_NS = 1_000_000
-_SECOND_NS = 1_000_000_000
 _FORGOTTEN_AFTER_SECONDS = 30
 """Seconds without a pull until servers delete the consumer."""
 _MAX_PULL_MESSAGES = 8
@@ -61,7 +61,7 @@ _STATUSES = (
     _Status("heartbeats", {"batch": 1, "expires": 700 * _MS_NS, "idle_heartbeat": 200 * _MS_NS}, _TIMEOUT, beats=True),
     _Status("heartbeat too long", {"batch": 1, "expires": 500 * _MS_NS, "idle_heartbeat": 400 * _MS_NS}, _BAD),
     _Status("batch too large", {"batch": _MAX_PULL_MESSAGES + 1, "no_wait": True}, _CONFLICT),
-    _Status("expires too late", {"batch": 1, "expires": (_MAX_PULL_SECONDS + 5) * _SECOND_NS}, _CONFLICT),
+    _Status("expires too late", {"batch": 1, "expires": (_MAX_PULL_SECONDS + 5) * SECOND_NS}, _CONFLICT),
 )
 NAMES = (CREATE, ONE, ACK, BATCH, *(status.name for status in _STATUSES), GONE, NO_CONSUMER)
 """In the order of the table."""
@@ -84,9 +84,9 @@ async def probe_pull_requests(
         "filter_subject": canaries,
         "mem_storage": True,
         "num_replicas": 1,
-        "inactive_threshold": _FORGOTTEN_AFTER_SECONDS * _SECOND_NS,
+        "inactive_threshold": _FORGOTTEN_AFTER_SECONDS * SECOND_NS,
         "max_batch": _MAX_PULL_MESSAGES,
-        "max_expires": _MAX_PULL_SECONDS * _SECOND_NS,
+        "max_expires": _MAX_PULL_SECONDS * SECOND_NS,
     }
     try:
         created = await pulling.create(config)
@@ -177,7 +177,7 @@ class _Pulling:
         """Delete the consumer while a pull waits; it is not used after that."""
         target = self._target
         pulling = asyncio.create_task(
-            self._pull(GONE, {"batch": 1, "expires": _MAX_PULL_SECONDS * _SECOND_NS}, _check_gone)
+            self._pull(GONE, {"batch": 1, "expires": _MAX_PULL_SECONDS * SECOND_NS}, _check_gone)
         )
         try:
             await self._delete()

@@ -10,6 +10,7 @@ from typing import Any, Literal, assert_never
 
 from vstream.render.environment import to_json
 from vstream.syntax.document import Json, object_or_empty
+from vstream.timing import SECOND_NS
 from vstream.topology import naming, physical
 from vstream.topology.model import Consumer, PhysicalPart, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import name_in_metadata, profile_of
@@ -25,7 +26,6 @@ _CATALOG_CONFIG: Mapping[str, Json] = {
     "allow_direct": True,
     "description": "holds nothing: clients find the stream of this name by its subjects",
 }
-_SECOND_NS = 1_000_000_000
 _EXPECTED = {
     "subjects": (str, "`subjects`, a list of texts"),
     "sources": (dict, "`sources`, a list of objects"),
@@ -169,7 +169,7 @@ def _make_check_metadata(topology: Topology, stream: VirtualStream, part: Physic
     expected = {"enabled": "true", "peer-expect": str(part.settings.fields["num_replicas"])}
     takes = choose_template(stream, part.role).input_field
     if takes != "subjects":
-        expected.update({"lag-critical": str(checks.lag), "seen-critical": f"{checks.silence / _SECOND_NS:g}s"})
+        expected.update({"lag-critical": str(checks.lag), "seen-critical": f"{checks.silence / SECOND_NS:g}s"})
     if takes == "sources":
         number = str(len(sources_of(topology, stream, part)))
         expected.update({"min-sources": number, "max-sources": number})

@@ -20,6 +20,7 @@ from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.runner.workload.publisher import parse_acknowledgement
 from vstream.runner.workload.readers import ACK, classify_failure, describe_refusal, request_consumer
 from vstream.scenario.model import ClientOperation
+from vstream.timing import SECOND_NS
 from vstream.topology import naming
 from vstream.value_class import value_class
 
@@ -29,7 +30,6 @@ TIMEOUT = 3.0
 """Seconds for each operation."""
 _PREPARE_TIMEOUT = 30.0
 _API = "$JS.API"
-_SECOND_NS = 1_000_000_000
 _NO_MESSAGES = {404, 408}
 
 
@@ -182,7 +182,7 @@ class OperationChecks:
 
     async def _pull_next(self, stream: str, consumer: str) -> Reply | None:
         """The next message of *consumer* on *stream*; None: it has none. Raises VstreamError."""
-        body = json.dumps({"batch": 1, "expires": round((TIMEOUT - 0.5) * _SECOND_NS)}).encode()
+        body = json.dumps({"batch": 1, "expires": round((TIMEOUT - 0.5) * SECOND_NS)}).encode()
         subject = f"{_API}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         # A message comes under its stored subject: a request would not know it for its answer.
         inbox, came = self._connection.inbox(), asyncio.get_running_loop().create_future()
@@ -212,7 +212,7 @@ class OperationChecks:
 
     async def _create_consumer(self) -> _Answer:
         tried = self._tried
-        config = {"ack_policy": "explicit", "inactive_threshold": 10 * _SECOND_NS}
+        config = {"ack_policy": "explicit", "inactive_threshold": 10 * SECOND_NS}
         made = await self._ask_api(
             f"CONSUMER.CREATE.{self._consumer_stream}", {"stream_name": self._consumer_stream, "config": config}
         )

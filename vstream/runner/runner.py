@@ -63,11 +63,11 @@ from vstream.runner.workers import (
 )
 from vstream.runner.workload.spec import SAMPLER, WORKER
 from vstream.scenario import model
+from vstream.timing import SECOND_NS
 
 Interval = tuple[int, int]
 """From when to when, in nanoseconds since the capture's start."""
 
-_SECOND_NS = 1_000_000_000
 _START_DELAY_NS = 200_000_000
 """Nanoseconds from the start signal until the first message is due."""
 _REST_BEFORE_FAULT_NS = 300_000_000
@@ -326,7 +326,7 @@ class _ScenarioRun:
             case model.Resync():
                 await resync_streams(self._environment)
             case model.Converge():
-                await self._make_convergence_wait().wait_until_reached(within=action.within / _SECOND_NS)
+                await self._make_convergence_wait().wait_until_reached(within=action.within / SECOND_NS)
             case model.Try():
                 await self._try_operations(action, number)
             case model.ChangeRegion():
@@ -371,7 +371,7 @@ class _ScenarioRun:
         """Let the load run. Raises VstreamError if clients end by themselves meanwhile."""
         until = self._recording.now() + nanoseconds
         while (left := until - self._recording.now()) > 0:
-            await asyncio.sleep(min(left / _SECOND_NS, _TICK_SECONDS))
+            await asyncio.sleep(min(left / SECOND_NS, _TICK_SECONDS))
             self._require_running()
 
     def _require_running(self) -> None:
@@ -382,7 +382,7 @@ class _ScenarioRun:
         """After the last step: until nothing can change any more, and all of it is written down."""
         self._recording.report_activity("waiting for the last answers")
         self._recording.manifest.record_load_end(self._recording.now())
-        waits = [publishers.give_up / _SECOND_NS for publishers in self._recording.scenario.workload.publishers]
+        waits = [publishers.give_up / SECOND_NS for publishers in self._recording.scenario.workload.publishers]
         await self._workers.stop_load(self._recording.now, within=_DRAIN_TIMEOUT + max(waits, default=0.0))
         self._recording.report_activity("healing what is open")
         await self._faults.heal(None)

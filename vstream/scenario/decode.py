@@ -18,17 +18,17 @@ from vstream.scenario.document import (
 from vstream.scenario.expectations import decode_expectations
 from vstream.scenario.faults import FaultSpec, Target
 from vstream.syntax.yaml import Path, SourceMap
+from vstream.timing import SECOND_NS
 from vstream.topology import naming
 from vstream.topology.model import Topology, VirtualStream
 
-_SECOND_NS = 10**9
 _DEFAULT_RATE = 50.0
 _DEFAULT_SIZE_BYTES = (128, 128)
 _DEFAULT_KEY_COUNT = 50
-_DEFAULT_TIMEOUT_NS = 2 * _SECOND_NS
-_GIVE_UP_NS = 60 * _SECOND_NS
+_DEFAULT_TIMEOUT_NS = 2 * SECOND_NS
+_GIVE_UP_NS = 60 * SECOND_NS
 _DEFAULT_READ_RATE = 10.0
-_WITHIN_NS = 60 * _SECOND_NS
+_WITHIN_NS = 60 * SECOND_NS
 
 T = TypeVar("T")
 

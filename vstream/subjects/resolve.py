@@ -99,12 +99,6 @@ class Resolution:
         """The outcomes of all candidates."""
         return (outcome for candidate in self.candidates for outcome in candidate.outcomes)
 
-    @property
-    def only_outcome(self) -> Outcome | None:
-        """The only possible outcome, None if chance has a say."""
-        first, *rest = self.outcomes
-        return None if rest or first.expansion.draws else first
-
     def admits(self, delivered: str | None) -> bool:
         """Whether a subscriber to `>` can see the message under this subject, None for not at all."""
         if delivered is None:

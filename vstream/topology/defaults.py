@@ -61,4 +61,9 @@ def choose_duplicate_window(role: Role, server_version: ServerVersion, *, max_ag
     """
     if role in {Role.READ, Role.ORDER}:
         return 0 if server_version >= DEDUPE_OFF_SINCE else MIN_AGE_NS
-    return min(_TWO_MINUTES_NS, max_age) if max_age else _TWO_MINUTES_NS
+    return choose_published_window(max_age)
+
+
+def choose_published_window(max_age: int) -> int:
+    """The same where clients publish, as servers choose it (server/stream.go, checkStreamCfg)."""
+    return min(_TWO_MINUTES_NS, max_age or _TWO_MINUTES_NS)

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from vstream.formatting import quote_value
+from vstream.timing import SECOND_NS
 from vstream.topology import units
 
 DEFAULT_GATEWAY_PORT = 7222
@@ -29,7 +30,6 @@ MIN_AGE_NS = 100 * 10**6
 """100 ms: the shortest max_age and duplicate window that servers accept (server/stream.go, checkStreamCfg)."""
 MAX_SERVERS = 99
 _MIN_MINOR_VERSION = 10
-_SECOND_NS = 10**9
 _MAX_INT32 = 2**31 - 1
 
 _VERSION = re.compile(r"2\.([0-9]{1,2})(?:\.[0-9]+)?")
@@ -86,7 +86,7 @@ def _parse_wait(value: object) -> int:
 
 def _parse_marker_time(value: object) -> int:
     time = _parse_wait(value)
-    if time < _SECOND_NS:
+    if time < SECOND_NS:
         raise PydanticCustomError("duration", "servers refuse a delete marker TTL below 1s")
     return time
 

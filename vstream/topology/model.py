@@ -22,6 +22,8 @@ COUNTERS_SINCE: ServerVersion = (2, 12)
 """The first nats-server whose streams can count."""
 DEDUPE_OFF_SINCE: ServerVersion = (2, 14)
 """Since this version, a `duplicate_window` of 0 turns deduplication of sourced messages off. It meant 2 minutes."""
+POSITIONS_STORED_SINCE: ServerVersion = (2, 15)
+"""Since this version, servers store how far a stream is in each source. Before, they look for it in its messages."""
 CLIENT_INBOX = "_INBOX"
 """Where applications receive answers: the default of client libraries."""
 VSTREAM_INBOX = f"{CLIENT_INBOX}.vstream"

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from vstream.subjects.resolve import publish_cost_us
 from vstream.syntax.document import Json
+from vstream.timing import SECOND_NS
 from vstream.topology import physical
 from vstream.topology.model import Consistency, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
@@ -23,7 +24,6 @@ HEADER_BYTES = 120
 PROTOCOL_BYTES = 120
 """Bytes of a message between regions besides its subject and payload: 111 to 142 were counted, by profile."""
 DAY_SECONDS = 86_400
-_SECOND_NS = 1_000_000_000
 IDLE_SOURCE_CPU = 50e-6
 """CPU seconds a second of servers for each source, which is heard every second: `scripts/bench --streams` measures it."""
 
@@ -200,7 +200,7 @@ def find_retention_limits(settings: StreamSettings, stored: int) -> RetentionLim
     fields = settings.fields
     size, number, age = (read_limit(fields, name) or math.inf for name in (MAX_BYTES, MAX_MESSAGES, MAX_AGE))
     replicas = read_limit(fields, "num_replicas") or 1
-    return RetentionLimits(age=age / _SECOND_NS, messages=min(size / stored, number), replicas=replicas)
+    return RetentionLimits(age=age / SECOND_NS, messages=min(size / stored, number), replicas=replicas)
 
 
 def _estimate_crossing(stream: VirtualStream, load: Load) -> float:

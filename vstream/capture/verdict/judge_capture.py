@@ -33,9 +33,9 @@ from vstream.capture.verdict.verdict import (
     WindowVerdict,
 )
 from vstream.scenario.model import Expectation
+from vstream.timing import SECOND_NS
 
 RUN = "the whole run"
-_SECOND_NS = 1_000_000_000
 _MAX_LATENESS_NS = 50_000_000
 """Nanoseconds. A recorder whose p99 lateness is higher has not offered the requested load."""
 _MAX_INTERVALS = 1_800
@@ -204,9 +204,9 @@ def _choose_intervals(context: CaptureContext) -> Intervals:
     for fault in context.faults:
         starts.append(fault.injected)
         ends.append(end_of_fault(fault) or fault.injected)
-    start = min(starts) - (min(starts) - context.whole_run.start) % _SECOND_NS
+    start = min(starts) - (min(starts) - context.whole_run.start) % SECOND_NS
     span = max(max(ends) - start, 1)
-    length = _SECOND_NS * -(-span // (_SECOND_NS * _MAX_INTERVALS))
+    length = SECOND_NS * -(-span // (SECOND_NS * _MAX_INTERVALS))
     return Intervals(start=start, length=length, count=-(-span // length))
 
 

@@ -30,10 +30,10 @@ from vstream.lab.server import SpawnedServers
 from vstream.lab.start import finish_despite_cancellation
 from vstream.scenario import faults
 from vstream.servers.target_servers import TargetServers
+from vstream.timing import SECOND_NS
 from vstream.value_class import value_class
 
-_SECOND_NS = 1_000_000_000
-_LOSE_NS = 2 * _SECOND_NS
+_LOSE_NS = 2 * SECOND_NS
 
 
 @value_class
@@ -168,7 +168,7 @@ def _list_files(root: Path) -> dict[str, tuple[int, int]]:
 
 
 async def _resolve_power_loss(request: base.FaultRequest) -> base.LastingInjection:
-    seconds = float(request.spec.options.get("lose", _LOSE_NS)) / _SECOND_NS
+    seconds = float(request.spec.options.get("lose", _LOSE_NS)) / SECOND_NS
     return request.make_lasting(PowerLoss(servers=request.servers_of_targets(), seconds=seconds))
 
 

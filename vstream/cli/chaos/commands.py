@@ -29,13 +29,13 @@ from vstream.scenario.faults import FAULTS, USAGE, Effect, FaultOption, FaultSpe
 from vstream.servers import target_servers
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.target_servers import TargetServers, make_target
+from vstream.timing import SECOND_NS
 from vstream.topology import units
 from vstream.value_class import value_class
 
 Timeout = Annotated[float, typer.Option(help="Seconds until all must be healthy again.", min=1)]
 _HEAL_AT_ONCE = 0.0
 """`hold` of faults that do not stay, such as a restart: servers come back as soon as they are gone."""
-_SECOND_NS = 1_000_000_000
 _END_COUNT = 2
 
 _SETTINGS: Mapping[str, tuple[Any, Any]] = {
@@ -186,7 +186,7 @@ def _read_options(declared: FaultType, texts: Mapping[str, Any]) -> dict[str, An
         if value is None or value is False or (option.type is OptionType.CUT and value == "reset"):
             continue
         if option.type is OptionType.DURATION:
-            value = round(read_seconds(value, flag) * _SECOND_NS)
+            value = round(read_seconds(value, flag) * SECOND_NS)
         elif option.type in readers:
             try:
                 value = readers[option.type](value)
@@ -207,7 +207,7 @@ def read_seconds(text: str, flag: str) -> float:
         raise typer.BadParameter(str(error), param_hint=flag) from error
     if text == units.UNLIMITED:
         raise typer.BadParameter("give a time, such as 20s", param_hint=flag)
-    return nanoseconds / _SECOND_NS
+    return nanoseconds / SECOND_NS
 
 
 app = typer.Typer(

@@ -24,6 +24,7 @@ from vstream.cli.views.progress import progress_bar
 from vstream.findings import Severity
 from vstream.formatting import format_count
 from vstream.junit import Result, TestCase, to_xml
+from vstream.timing import SECOND_NS
 
 if TYPE_CHECKING:
     from vstream.audit.spark.progress import SparkProgress
@@ -52,7 +53,6 @@ _MAX_CODES = 3
 """Maximum number of codes for which `vstream lint --explain` is suggested."""
 _MAX_RANGES = 5
 _MS_NS = 1e6
-_SECOND_NS = 1e9
 
 
 class StageProgress(AuditProgress):
@@ -277,7 +277,7 @@ def describe_recovery(recovery: Recovery) -> str:
     """The recovery time as `1.9 s` or `at once`; `never` if messages are missing."""
     if recovery.missing:
         return f"never: {recovery.missing:,} missing"
-    return f"{recovery.settled_ns / _SECOND_NS:,.1f} s" if recovery.settled_ns else "at once"
+    return f"{recovery.settled_ns / SECOND_NS:,.1f} s" if recovery.settled_ns else "at once"
 
 
 def _render_answers(report: Report) -> Table:
@@ -329,7 +329,7 @@ def _start_table(title: str, *columns: str) -> Table:
 def format_delay(nanoseconds: float) -> str:
     """A duration with two or three digits. Negative if clocks differ."""
     sign = "−" if nanoseconds < 0 else ""
-    for unit, size in (("s", _SECOND_NS), ("ms", _MS_NS), ("µs", 1e3)):
+    for unit, size in (("s", SECOND_NS), ("ms", _MS_NS), ("µs", 1e3)):
         value = abs(nanoseconds) / size
         if value >= 1:
             return f"{sign}{value:,.{0 if value >= 10 else 1}f} {unit}"  # noqa: PLR2004 - two digits

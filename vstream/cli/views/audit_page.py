@@ -20,6 +20,7 @@ from vstream.cli.views import charts
 from vstream.cli.views.audit import describe_evidence, describe_recovery, format_delay, format_share, summarize
 from vstream.findings import Severity
 from vstream.render.environment import make_jinja_environment
+from vstream.timing import SECOND_NS
 
 TEMPLATE = "audit.html.j2"
 _MAX_POINTS = 240
@@ -29,7 +30,6 @@ _MAX_CHARTS = 6
 _MINUTE_SECONDS = 60
 _MIN_POINTS = 3
 """With fewer, a chart says nothing that the table of all routes does not."""
-_SECOND_NS = 1_000_000_000
 _LAST_TICK_SHARE = 0.96
 _MIN_WIDTH_PERCENT = 0.6
 """Minimum width of a mark, in percent: even one message in a billion is visible."""
@@ -85,7 +85,7 @@ def render_page(report: Report) -> str:
 
 
 def _format_moment(nanoseconds: int) -> str:
-    return datetime.fromtimestamp(nanoseconds // _SECOND_NS, tz=UTC).strftime("%H:%M:%S")
+    return datetime.fromtimestamp(nanoseconds // SECOND_NS, tz=UTC).strftime("%H:%M:%S")
 
 
 def _list_charted_streams(report: Report) -> list[str]:

@@ -23,8 +23,8 @@ from vstream.runner.explore import Exploration, ExploredRun
 from vstream.runner.workload.spec import WorkloadProgress
 from vstream.scenario.model import Inject, Scenario
 from vstream.scenario.timeline import find_minimum_duration
+from vstream.timing import SECOND_NS
 
-_SECOND_NS = 1_000_000_000
 _LEVELS = "▁▂▃▄▅▆▇█"
 _MAX_COLUMNS = 60
 """Columns of the timeline; a column stands for a second, and for more once they are used up."""
@@ -117,7 +117,7 @@ class LiveTimeline:
         region.before, region.latest = before, progress
         if before is None or progress.due == 0:
             return
-        second = max(0, (progress.at - (self._began or 0)) // _SECOND_NS)
+        second = max(0, (progress.at - (self._began or 0)) // SECOND_NS)
         region.due[second] += progress.due - before.due
         region.acked[second] += progress.acked - before.acked
 
@@ -146,7 +146,7 @@ class LiveTimeline:
                 return None
 
     def _with_time(self, at: int, text: Text) -> Text:
-        time = " " * 9 if self._began is None else f"{max(0, at - self._began) / _SECOND_NS:7.1f} s"
+        time = " " * 9 if self._began is None else f"{max(0, at - self._began) / SECOND_NS:7.1f} s"
         return Text.assemble((f"{time}  ", "dim"), text)
 
     def _step_text(self, step: events.StepBegan) -> Text:
@@ -159,7 +159,7 @@ class LiveTimeline:
         head = self._with_time(self._now, text)
         if self._began is None:
             return head
-        per_column = max(1, -(-((self._now - self._began) // _SECOND_NS + 1) // _MAX_COLUMNS))
+        per_column = max(1, -(-((self._now - self._began) // SECOND_NS + 1) // _MAX_COLUMNS))
         grid = Table.grid(padding=(0, 1))
         for _ in range(3):
             grid.add_column(no_wrap=True)
@@ -171,7 +171,7 @@ class LiveTimeline:
 
     def _bar(self, region: _Region, per_column: int) -> Text:
         text = Text()
-        last = (self._now - (self._began or 0)) // _SECOND_NS
+        last = (self._now - (self._began or 0)) // SECOND_NS
         for column in range(min(_MAX_COLUMNS, last // per_column + 1)):
             seconds = range(column * per_column, (column + 1) * per_column)
             due, acked = sum(region.due[second] for second in seconds), sum(region.acked[second] for second in seconds)
@@ -184,8 +184,8 @@ class LiveTimeline:
 
     def _band(self, band: _Band, per_column: int) -> Text:
         began = self._began or 0
-        first = max(0, (band.begun - began) // _SECOND_NS // per_column)
-        last = max(first, ((self._now if band.ended is None else band.ended) - began) // _SECOND_NS // per_column)
+        first = max(0, (band.begun - began) // SECOND_NS // per_column)
+        last = max(first, ((self._now if band.ended is None else band.ended) - began) // SECOND_NS // per_column)
         style = "dim" if band.state is events.FaultState.UNSUPPORTED else "red"
         return Text(" " * first) + Text("━" * (last - first + 1), style=style)
 
@@ -194,7 +194,7 @@ class LiveTimeline:
         latest, before = region.latest, region.before
         if latest is None or before is None or latest.at <= before.at:
             return Text("")
-        seconds = (latest.at - before.at) / _SECOND_NS
+        seconds = (latest.at - before.at) / SECOND_NS
         parts = [
             f"{(latest.acked - before.acked) / seconds:.0f}/s acked",
             f"{latest.rejected + latest.indeterminate} not",
@@ -250,7 +250,7 @@ def _count_faults(scenario: Scenario) -> int:
 
 
 def _least_seconds(scenario: Scenario) -> int:
-    return -(-find_minimum_duration(scenario) // _SECOND_NS)
+    return -(-find_minimum_duration(scenario) // SECOND_NS)
 
 
 _CASE_STYLES = {CaseStatus.PASS: "green", CaseStatus.FAIL: "bold red", CaseStatus.UNKNOWN: "bold yellow"}

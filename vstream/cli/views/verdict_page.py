@@ -25,12 +25,12 @@ from vstream.cli.views.verdict import example_line
 from vstream.formatting import format_count
 from vstream.render.environment import make_jinja_environment
 from vstream.syntax.document import Json
+from vstream.timing import SECOND_NS
 
 TEMPLATE = "verdict.html.j2"
 _OUTCOMES = ("ok", "rejected", "indeterminate")
 _NAMES = {"ok": "acknowledged", "rejected": "rejected", "indeterminate": "no answer"}
 _FAILED_VALUE = -1
-_SECOND_NS = 1_000_000_000
 _HEADROOM_FACTOR = 1.1
 _LAST_TICK = 0.96
 """Of the width: there is room for a number after it."""
@@ -72,8 +72,8 @@ def _embed_data(verdict: Verdict, shown: Sequence[Mapping[str, Any]]) -> Markup:
     """What tooltips and the replay say, as JSON that cannot end the element it stands in."""
     timeline, zero = verdict.timeline, verdict.load_start
     data: Json = {
-        "interval": timeline.interval / _SECOND_NS,
-        "start": (timeline.start - zero) / _SECOND_NS,
+        "interval": timeline.interval / SECOND_NS,
+        "start": (timeline.start - zero) / SECOND_NS,
         "intervals": timeline.intervals,
         "charts": [{"title": chart["title"], "unit": chart["unit"], "series": chart["data"]} for chart in shown],
         "faults": _fault_moments(verdict),
@@ -119,7 +119,7 @@ def _fault_moments(verdict: Verdict) -> Json:
     for fault in _list_happened(verdict):
         start, end = fault.injected - verdict.load_start, _end(fault, verdict) - verdict.load_start
         moments.append(
-            {"name": fault.command, "regions": list(fault.regions), "from": start / _SECOND_NS, "to": end / _SECOND_NS}
+            {"name": fault.command, "regions": list(fault.regions), "from": start / SECOND_NS, "to": end / SECOND_NS}
         )
     return moments
 
@@ -133,7 +133,7 @@ def _list_charts(verdict: Verdict) -> Iterator[dict[str, Any]]:
 
 
 def _list_publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    per_second = timeline.interval / _SECOND_NS
+    per_second = timeline.interval / SECOND_NS
     rates = {}
     for region, seconds in timeline.publishes.items():
         rates[region] = {name: [getattr(second, name) / per_second for second in seconds] for name in _OUTCOMES}
@@ -308,8 +308,8 @@ def _assign_lanes(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _list_ticks(timeline: Timeline, zero: int) -> list[dict[str, Any]]:
-    start = (timeline.start - zero) / _SECOND_NS
-    length = timeline.interval * timeline.intervals / _SECOND_NS
+    start = (timeline.start - zero) / SECOND_NS
+    length = timeline.interval * timeline.intervals / SECOND_NS
     moments = [moment for moment in charts.choose_ticks(start, start + length) if moment - start <= _LAST_TICK * length]
     return [{"left": charts.short(100 * (moment - start) / length), "name": f"{moment:,}"} for moment in moments]
 

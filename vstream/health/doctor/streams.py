@@ -9,6 +9,7 @@ from vstream.formatting import summarize_names
 from vstream.health.doctor.check import APPLY, Drift, Issue, LiveSystem, check
 from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.health.stream_faults import find_consumer_faults
+from vstream.topology.model import POSITIONS_STORED_SINCE
 from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams
 from vstream.topology.stream_config import StreamConfig
 from vstream.topology.stream_limits import PER_SUBJECT, read_limit
@@ -20,7 +21,6 @@ _STOPPED = "last msgid mismatch"
 _RECREATE = (
     "stop publishing with `Nats-Expected-Last-Msg-Id`, and create the stream again: `vstream lint --explain VD508`"
 )
-_STORES_POSITIONS_SINCE: Version = (2, 15, 0)
 _LISTEN = "run `vstream backup restore` again if it was interrupted; otherwise restart its leader"
 _BUSY_SECONDS = 5.0  # seconds since the last message
 _BRING_BACK = "bring back the servers that do not answer (VD404)"
@@ -72,7 +72,7 @@ def goes_back(system: LiveSystem) -> Iterator[Issue]:
     """
     for name, config, versions in _list_configs(system):
         keeps, sources = read_limit(config.fields, PER_SUBJECT), len(config.sources)
-        if sources > 1 and keeps > 0 and min(versions) < _STORES_POSITIONS_SINCE:
+        if sources > 1 and keeps > 0 and min(versions) < POSITIONS_STORED_SINCE:
             oldest = format_version(min(versions))
             yield Issue(
                 about=name,
@@ -100,7 +100,7 @@ def _list_streams_seen(system: LiveSystem) -> Iterator[tuple[PhysicalStream, Str
 
 def _has_doubling_leaders(version: Version) -> bool:
     # From 2.15 on positions are stored, but a crash loses the newest ones, and then it looks as before.
-    return version >= _STORES_POSITIONS_SINCE or any(since <= version < until for since, until in _DOUBLES)
+    return version >= POSITIONS_STORED_SINCE or any(since <= version < until for since, until in _DOUBLES)
 
 
 def versions_in(snapshot: Snapshot, cluster: str) -> tuple[Version, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from vstream.errors import VstreamError
 from vstream.health.pairs import has_taken_all
-from vstream.health.snapshot import SECOND_NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
+from vstream.health.snapshot import Lag, StreamSnapshot, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors, is_from_leader
@@ -24,7 +24,7 @@ from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.region_connections import choose_connection_to
 from vstream.jetstream.source_header import MSG_ID, origin_of
-from vstream.timing import BEHIND_AFTER_SECONDS, CLOCK_SKEW_SECONDS
+from vstream.timing import BEHIND_AFTER_SECONDS, CLOCK_SKEW_SECONDS, SECOND_NS
 from vstream.topology import physical
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs

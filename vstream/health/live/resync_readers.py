@@ -22,13 +22,12 @@ from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.servers import leaders
 from vstream.servers.leaders import StreamLeadership
 from vstream.servers.target_servers import TargetServers
-from vstream.timing import ALIVE_SECONDS
+from vstream.timing import ALIVE_SECONDS, SECOND_NS
 from vstream.topology.model import Role, Topology
 from vstream.topology.replication import physical_streams
 from vstream.value_class import value_class
 
 _POLL_SECONDS = 0.1
-_SECOND_NS = 1_000_000_000
 _MIN_APART_SECONDS = 0.2
 """Minimum seconds between two separate signs of life, seen over a network."""
 
@@ -223,7 +222,7 @@ class _HeardSources:
         """The names of *sources* that do not deliver at *now*, in seconds."""
         silent_names = []
         for source in sources:
-            name, age = str(source.get("name")), int(source.get("active", -1)) / _SECOND_NS
+            name, age = str(source.get("name")), int(source.get("active", -1)) / SECOND_NS
             if not 0 <= age < ALIVE_SECONDS:
                 self._first.pop(name, None)
                 silent_names.append(name)

@@ -9,10 +9,9 @@ from vstream.errors import LabError
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import IDEAL, Backend, Direction, Front, Links, LinkState
 from vstream.lab.state import LabDirectory
+from vstream.timing import SECOND_NS
 from vstream.topology.model import Link, Topology
 from vstream.topology.server_address import ServerAddress
-
-_SECOND_NS = 10**9
 
 
 def choose_backend(topology: Topology, asked: Backend | None) -> Backend:
@@ -87,4 +86,4 @@ def link_state(link: Link) -> LinkState:
 
 
 def _halve(nanoseconds: int | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / _SECOND_NS / 2
+    return None if nanoseconds is None else nanoseconds / SECOND_NS / 2

@@ -23,6 +23,7 @@ from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import MSG_ID
 from vstream.runner.workload.recorder import Recorder
 from vstream.runner.workload.spec import PublisherSpec
+from vstream.timing import SECOND_NS
 from vstream.topology import naming
 
 _TICK_SECONDS = 0.001
@@ -30,7 +31,6 @@ _TICK_SECONDS = 0.001
 _IDLE_SECONDS = 0.02
 _RESEND_NS = 100_000_000
 """Nanoseconds before a refused message is sent again."""
-_SECOND_NS = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Publisher:
 
     async def run(self, begin: int) -> None:
         """Publish from *begin* on, in nanoseconds since the capture's start."""
-        number, period = 0, _SECOND_NS / self._spec.rate
+        number, period = 0, SECOND_NS / self._spec.rate
         while not (self._is_stopped and self.is_drained):
             now = self._recorder.now()
             while not self._is_stopped and begin + round(number * period) <= now:
@@ -101,7 +101,7 @@ class Publisher:
                 number += 1
                 now = self._recorder.now()
             await self._retry_or_expire(now)
-            ahead = (begin + number * period - self._recorder.now()) / _SECOND_NS
+            ahead = (begin + number * period - self._recorder.now()) / SECOND_NS
             await asyncio.sleep(_IDLE_SECONDS if self._is_stopped else max(_TICK_SECONDS, min(_IDLE_SECONDS, ahead)))
 
     async def _publish_first(self, number: int, due: int) -> None:

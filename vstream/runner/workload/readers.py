@@ -21,12 +21,12 @@ from vstream.jetstream.read_stream import AckSubject
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.runner.workload.recorder import Recorder
 from vstream.runner.workload.spec import ConsumerSpec, ReaderSpec
+from vstream.timing import SECOND_NS
 from vstream.topology import naming
 
 ACK = b"+ACK"
 BATCH_MESSAGES = 1000
 API = "$JS.API"
-_SECOND_NS = 1_000_000_000
 _NO_MESSAGES_STATUSES = {404, 408}
 _STATUS_NO_RESPONDERS = 503
 _TICK_SECONDS = 0.001
@@ -81,10 +81,10 @@ class _Paced(ABC):
 
     async def run(self, begin: int) -> None:
         """Run operations from *begin* on, in nanoseconds since the capture's start."""
-        number, period = 0, _SECOND_NS / self._rate
+        number, period = 0, SECOND_NS / self._rate
         while not self._is_stopped:
             due = begin + round(number * period)
-            ahead = (due - self.recorder.now()) / _SECOND_NS
+            ahead = (due - self.recorder.now()) / SECOND_NS
             if ahead > 0:
                 await asyncio.sleep(max(_TICK_SECONDS, min(ahead, 0.05)))
                 continue
@@ -131,7 +131,7 @@ class DirectReader(_Paced):
 
     async def operate(self, due: int, number: int) -> None:  # noqa: ARG002 - as every operation
         """One Direct Get. "No such message" is an answer too."""
-        sent, timeout = self.recorder.now(), self._spec.timeout / _SECOND_NS
+        sent, timeout = self.recorder.now(), self._spec.timeout / SECOND_NS
         subject = None if self._spec.is_sequential else self._any_subject()
         message, error, outcome = None, None, OperationOutcome.OK
         try:
@@ -155,7 +155,7 @@ class DirectReader(_Paced):
 
     def _any_subject(self) -> str:
         subject, keys, rate = self._random.choice(self._spec.subjects)
-        published = max(1, round((self.recorder.now() - self._begun) / _SECOND_NS * rate))
+        published = max(1, round((self.recorder.now() - self._begun) / SECOND_NS * rate))
         return subject.replace("{key}", str(self._random.randrange(keys))).replace(
             "{n}", str(self._random.randrange(published))
         )
@@ -178,7 +178,7 @@ class ConsumerReader(_Paced):
             "durable_name": self._spec.name,
             "name": self._spec.name,
             "ack_policy": "explicit",
-            "ack_wait": round(_ACK_WAIT_SECONDS * _SECOND_NS),
+            "ack_wait": round(_ACK_WAIT_SECONDS * SECOND_NS),
             "deliver_policy": "all",
             "max_ack_pending": 100 * BATCH_MESSAGES,
         }
@@ -194,7 +194,7 @@ class ConsumerReader(_Paced):
         If a killed server had a delivery or an acknowledgement, the message is redelivered after `ack_wait`; until
         then, fetches are empty.
         """
-        deadline = self.recorder.now() + round((_ACK_WAIT_SECONDS + _LEFTOVERS_TIMEOUT) * _SECOND_NS)
+        deadline = self.recorder.now() + round((_ACK_WAIT_SECONDS + _LEFTOVERS_TIMEOUT) * SECOND_NS)
         while (now := self.recorder.now()) < deadline:
             outcome, count = await self._fetch(now, -now)
             if count == 0:
@@ -225,7 +225,7 @@ class ConsumerReader(_Paced):
                 json.dumps({"batch": BATCH_MESSAGES, "no_wait": True}).encode(),
                 reply=f"{self._inbox}.{number}",
             )
-            async with asyncio.timeout(self._spec.timeout / _SECOND_NS):
+            async with asyncio.timeout(self._spec.timeout / SECOND_NS):
                 error = await fetch.ended
             outcome = OperationOutcome.OK if error is None else OperationOutcome.REJECTED
         except NotConnectedError:

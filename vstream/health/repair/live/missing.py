@@ -28,12 +28,13 @@ from vstream.health.repair.live.newest import NewestMessages, find_unreplayable
 from vstream.health.repair.live.reused import find_reused_sequences
 from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, Tick, is_missing, list_sequences, read_provenances
 from vstream.health.repair.sequence_set import SequenceSet
-from vstream.health.snapshot import SECOND_NS, to_unix_seconds
+from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.region_connections import choose_connection_to
 from vstream.jetstream.source_header import MSG_ID
+from vstream.timing import SECOND_NS
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams, replication_pairs

@@ -17,10 +17,11 @@ from vstream.health.repair.contents import ReusedSequences
 from vstream.health.repair.live.newest import read_subject_state
 from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, is_missing, read_provenances
 from vstream.health.repair.sequence_set import SequenceSet
-from vstream.health.snapshot import SECOND_NS, to_unix_seconds
+from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.direct import ANY_SUBJECT, DirectMessage
 from vstream.jetstream.source_header import MSG_ID
+from vstream.timing import SECOND_NS
 from vstream.topology import physical
 from vstream.topology.replication import PhysicalStream, physical_streams
 from vstream.topology.stream_limits import PER_SUBJECT

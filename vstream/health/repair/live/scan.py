@@ -12,7 +12,7 @@ from typing import Any
 
 from vstream.health.repair.contents import FILLER_HEADER, ExpectedRange, OriginHoldings
 from vstream.health.repair.sequence_set import SequenceSet
-from vstream.health.snapshot import SECOND_NS, to_unix_seconds
+from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors
@@ -22,6 +22,7 @@ from vstream.jetstream.read_stream import StoredMessage, read_through
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.region_connections import choose_connection_to
 from vstream.jetstream.source_header import Provenance, parse_provenance
+from vstream.timing import SECOND_NS
 from vstream.topology import naming, physical
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams

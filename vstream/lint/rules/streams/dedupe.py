@@ -9,10 +9,11 @@ from vstream.findings import Related, Severity
 from vstream.lint.registry import Violation, choose_usual, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamFile, Workspace
+from vstream.timing import SECOND_NS
 from vstream.topology.model import DEDUPE_OFF_SINCE
 from vstream.topology.units import spell_nanoseconds
 
-_SMALLEST = values.SECOND_NS // 10
+_SMALLEST = SECOND_NS // 10
 """100 ms: the shortest duplicate window that servers accept."""
 
 

@@ -19,9 +19,9 @@ from vstream.lint.rules.streams.values import (
 from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.subjects.algebra import is_subset
 from vstream.syntax.document import object_or_empty
+from vstream.timing import SECOND_NS
 
 _MS_NS: Final = 10**6
-_SECOND_NS: Final = 10**9
 
 
 class _Floor(NamedTuple):
@@ -32,17 +32,17 @@ class _Floor(NamedTuple):
 
 
 _DURATIONS: Final[Mapping[tuple[str, ...], _Floor]] = {
-    ("max_age",): _Floor(_SECOND_NS, 100 * _MS_NS),
-    ("subject_delete_marker_ttl",): _Floor(_SECOND_NS, _SECOND_NS),
-    ("consumer_limits", "inactive_threshold"): _Floor(_SECOND_NS),
+    ("max_age",): _Floor(SECOND_NS, 100 * _MS_NS),
+    ("subject_delete_marker_ttl",): _Floor(SECOND_NS, SECOND_NS),
+    ("consumer_limits", "inactive_threshold"): _Floor(SECOND_NS),
 }
 _CONSUMER_DURATIONS: Final[Mapping[tuple[str, ...], _Floor]] = {
     ("ack_wait",): _Floor(50 * _MS_NS),
     ("backoff",): _Floor(_MS_NS),
-    ("inactive_threshold",): _Floor(_SECOND_NS),
+    ("inactive_threshold",): _Floor(SECOND_NS),
     ("max_expires",): _Floor(_MS_NS, _MS_NS),
     ("idle_heartbeat",): _Floor(100 * _MS_NS, 100 * _MS_NS),
-    ("priority_timeout",): _Floor(_SECOND_NS),
+    ("priority_timeout",): _Floor(SECOND_NS),
 }
 _TELLING: Final = frozenset({"retention", "storage", "num_replicas", "max_age", "discard", "max_bytes", "max_msgs"})
 """What streams have, and other files rarely."""
@@ -118,7 +118,7 @@ def _find_short(
                     at=owner.locate(*field_path),
                     message=f"`{path[-1]}` is {_format_duration(value)}, as durations are nanoseconds"
                     + (": servers refuse it" if is_refused else ""),
-                    hint=f"write {value * _SECOND_NS} for {value} seconds, {value * _MS_NS} for {value} milliseconds",
+                    hint=f"write {value * SECOND_NS} for {value} seconds, {value * _MS_NS} for {value} milliseconds",
                     severity=Severity.ERROR if is_refused else None,
                 )
 

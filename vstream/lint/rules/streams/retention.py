@@ -8,13 +8,12 @@ from vstream.findings import Edit, Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamRole, Workspace
-from vstream.topology.model import ServerVersion
+from vstream.timing import LONGEST_BACKOFF_SECONDS, SECOND_NS, SOURCE_ANSWER_SECONDS
+from vstream.topology.model import POSITIONS_STORED_SINCE
 from vstream.topology.units import spell_nanoseconds, spell_size
 
-_BACK_OFF = 150 * values.SECOND_NS
-"""A failed source is retried after 10 s times the number of failures, at most 2 minutes; creating it may take 30 s
-more."""
-_POSITIONS_KEPT_SINCE: ServerVersion = (2, 15)
+_BACK_OFF = int(LONGEST_BACKOFF_SECONDS + SOURCE_ANSWER_SECONDS) * SECOND_NS
+"""After so many nanoseconds at most, a source is asked for again, and there."""
 
 
 @rule("VS226", "shorter-than-back-off", Severity.ERROR)
@@ -118,7 +117,7 @@ def read_stream_forgets_sources(workspace: Workspace) -> Iterator[Violation]:
     reported. Neither is a stream that vstream rendered from a topology that was not given.
     """
     oldest = workspace.stated_version
-    if oldest is not None and oldest >= _POSITIONS_KEPT_SINCE:
+    if oldest is not None and oldest >= POSITIONS_STORED_SINCE:
         return
     streams = values.StreamSet(workspace.streams)
     declared = workspace.topology.streams if workspace.topology else ()

@@ -16,7 +16,6 @@ from vstream.syntax.document import Json, object_or_empty
 
 ANYTHING = ">"
 """What servers use if a filter or the source of a transform is empty."""
-SECOND_NS = 10**9
 FORBIDDEN = frozenset(" \t\r\n\f.*>\\/")
 """What no name of a stream or consumer contains."""
 MAX_NAME_BYTES = 255
