@@ -70,4 +70,6 @@ async def test_each_region_of_the_topology_is_reached_or_says_why_not(connect: A
         assert "lost" not in connections
         with pytest.raises(NotReachableError, match="region `central` cannot be reached") as failure:
             require_all_reached(connections)
-        assert failure.value.hint == "all regions are needed: are the servers running, and is `connect` right?"
+        assert failure.value.hint == (
+            "all regions are needed: are the servers running (`vstream lab up` starts those of a lab), and is `connect` right?"
+        )

@@ -233,8 +233,24 @@ class PlainValue:
         try:
             return import_module("typer._coercion").build_runtime_param(param.type_descriptor).coerce(value, param, ctx)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # pydantic's word for it
+            error.message = _reword(error.message)
             raise
+
+
+_WORDINGS = {
+    "Value error, ": "",
+    "Input should be greater than or equal to": "must be at least",
+    "Input should be less than or equal to": "must be at most",
+    "Input should be a valid number, unable to parse string as a number": "must be a number",
+    "Input should be a valid integer, unable to parse string as an integer": "must be a whole number",
+}
+"""What is wrong with the value of an option, by pydantic's words for it."""
+
+
+def _reword(message: str) -> str:
+    for theirs, ours in _WORDINGS.items():
+        message = message.replace(theirs, ours)
+    return message
 
 
 def convert_late(parameters: list[Any]) -> list[Any]:

@@ -36,7 +36,7 @@ _STATUS_DIGITS = 3
 REQUEST_TIMEOUT = 5.0
 _REPEAT_SECONDS = 1.0
 _DOMAIN = re.compile(r"\$JS\.([^.]+)\.API\.")
-_NOT_THERE = "are the servers running, and is `connect` right?"
+_NOT_THERE = "are the servers running (`vstream lab up` starts those of a lab), and is `connect` right?"
 _HINTS = {
     "does not use TLS": "serve TLS there; without it, `connect` has `nats://` or `ws://` addresses, and no `tls`",
     "certificate verify failed": "the certificate must name the host of the address, come from an authority in `tls.ca`, and not have expired",

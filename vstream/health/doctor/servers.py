@@ -10,9 +10,10 @@ from vstream.formatting import format_size, summarize_names
 from vstream.health.doctor.check import Drift, Issue, LiveSystem, check
 from vstream.health.snapshot import ServerSnapshot
 from vstream.topology.bundle import loaded_path
-from vstream.topology.model import Seat, Security
+from vstream.topology.model import Endpoint, Seat, Security
 from vstream.topology.units import format_version, parse_version
 
+_START = "start it (`vstream lab up` starts that of a lab); if it runs, let this machine reach that address"
 _RESTART = "it hangs, or its machine is overloaded: look at its process and its log, then restart it"
 
 
@@ -100,11 +101,11 @@ def server_away(system: LiveSystem) -> Iterator[Issue]:
 
     ## What to do
     Start it. If it runs and hangs, look at its process and its log, and restart it. If it is lost for ever, remove it from
-    the meta group: `nats server raft peer-remove NAME`.
+    the meta group: `nats server cluster peer-remove NAME`.
     """
     for server in system.snapshot.servers:
         if server.url is not None and not server.is_reached:
-            hint = _RESTART if server.hangs else "start it; if it runs, let this machine reach that address"
+            hint = _RESTART if server.hangs else _START
             yield Issue(about=server.name, evidence=server.problem or "no answer", hint=hint)
 
 
@@ -158,7 +159,7 @@ def meta_shape(system: LiveSystem) -> Iterator[Issue]:
     everywhere.
 
     ## What to do
-    Remove lost members (`nats server raft peer-remove NAME`). Use at least three regions with the same number of
+    Remove lost members (`nats server cluster peer-remove NAME`). Use at least three regions with the same number of
     servers.
     """
     for name, seats, members in _list_meta_groups(system):
@@ -169,7 +170,7 @@ def meta_shape(system: LiveSystem) -> Iterator[Issue]:
             yield Issue(
                 about=name,
                 evidence=f"the meta group counts {size} members, the topology has {len(seats)} servers",
-                hint="remove members that are gone: `nats server raft peer-remove NAME`; those that run belong in the topology",
+                hint="remove members that are gone: `nats server cluster peer-remove NAME`; those that run belong in the topology",
             )
         per_region = Counter(seat.region for seat in seats)
         region, most = per_region.most_common(1)[0]
@@ -310,14 +311,15 @@ def unreachable_region(system: LiveSystem) -> Iterator[Issue]:
     for region in system.snapshot.regions:
         if region.problem is not None:
             endpoint = system.topology.region(region.name).endpoint
-            urls = ("nats://HOST:4222",) if endpoint is None or not endpoint.urls else endpoint.urls
-            yield Issue(
-                about=region.name,
-                evidence=region.problem,
-                # What is in front of the `@` is a login.
-                hint=f"`nats --server {urls[0].rpartition('@')[2]} server check connection`, on this machine; then "
-                f"`vstream lint --explain VD415` says what to correct",
-            )
+            hint = _START if endpoint is None else _hint_to_connect(endpoint)
+            yield Issue(about=region.name, evidence=region.problem, hint=hint)
+
+
+def _hint_to_connect(endpoint: Endpoint) -> str:
+    url = endpoint.urls[0] if endpoint.urls else "nats://HOST:4222"
+    # What is in front of the `@` is a login.
+    check = f"`nats --server {url.rpartition('@')[2]} server check connection`, on this machine"
+    return f"{check}; then `vstream lint --explain VD415` says what to correct"
 
 
 @check("VD507", "foreign-account", drift=Drift.DIFFERENCE)
