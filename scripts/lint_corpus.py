@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from vstream.findings import Severity
 from vstream.lab import binaries
 from vstream.lint import input_files
-from vstream.lint.checked_files import Surroundings
+from vstream.lint.checked_files import LintContext
 from vstream.lint.engine import lint
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def find_defects(configuration: Configuration, directory: Path) -> Iterator[Defe
     roots = input_files.Roots([name])
     report = lint(
         input_files.read_sources([name], roots=roots),
-        Surroundings(read=roots.read, env=None, is_directory=os.path.isdir),
+        LintContext(read=roots.read, env=None, is_directory=os.path.isdir),
     )
     for finding in report.findings:
         if finding.severity is not Severity.NOTE and finding.span:

@@ -21,7 +21,7 @@ from tests.support.paths import ROOT
 from vstream.cli.app import app
 from vstream.cli.lint_watch import read_stamps
 from vstream.lint.config import parse_config
-from vstream.lint.pipeline import LintRequest, plan_run
+from vstream.lint.pipeline import LintRequest, make_job
 from vstream.lint.selection import AS_NAMED, known_codes
 
 SUBSET = json.loads((ROOT / "tests/fixtures/sarif-2.1.0-subset.schema.json").read_text())
@@ -212,9 +212,9 @@ def test_a_file_that_appears_while_lint_is_watching_is_a_change(here: Path) -> N
 
 def test_what_files_are_checked_with_is_watched_too(here: Path) -> None:
     (here / ".vstream.toml").write_text('[lint]\ntopology = "acme.yaml"\nbaseline = "known.json"\n')
-    named = plan_run(LintRequest(files=["m.cfg"], topology=Path("other/acme.yaml"))).other_files
+    named = make_job(LintRequest(files=["m.cfg"], topology=Path("other/acme.yaml"))).other_files
     assert {"other/acme.yaml", "known.json", ".vstream.toml"} <= set(named)
-    assert "acme.yaml" in plan_run(LintRequest(files=["m.cfg"])).other_files
+    assert "acme.yaml" in make_job(LintRequest(files=["m.cfg"])).other_files
 
 
 def test_standard_input_cannot_be_watched(here: Path) -> None:

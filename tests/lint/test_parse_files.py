@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.support.lint_inputs import BLOG, CLAIMS, SERVER, STREAM, TOPOLOGY, surroundings, token
+from tests.support.lint_inputs import BLOG, CLAIMS, SERVER, STREAM, TOPOLOGY, make_context, token
 from vstream.findings import Finding, Severity
 from vstream.lint import detect
 from vstream.lint.check_topology import check_topology
@@ -217,7 +217,7 @@ def test_a_finding_in_a_token_is_shown_at_the_token() -> None:
     broken = {"nats": {"type": "account", "mappings": {"foo.>": [{"subject": "bar", "weight": 100}]}}}
     content = f"\n  {token(broken)}\n".encode()
     files = {"a.jwt": content}
-    report = lint([Source(name="a.jwt", content=content)], surroundings(files))
+    report = lint([Source(name="a.jwt", content=content)], make_context(files))
     (error,) = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     assert error.span is not None
     assert (error.span.file, error.span.line, error.span.column) == ("a.jwt", 2, 3)
@@ -282,7 +282,7 @@ def test_several_streams_can_stand_in_one_file() -> None:
 
 def test_what_a_topology_renders_to_is_checked_and_shown_in_the_topology() -> None:
     text = TOPOLOGY.replace("max_age: 1h}   # vstream: ignore[VS107] because", "max_age: 1h, duplicate_window: 1h}")
-    report = lint([Source(name="t.yaml", content=text.encode())], surroundings({}))
+    report = lint([Source(name="t.yaml", content=text.encode())], make_context({}))
     assert {finding.span.file for finding in report.findings if finding.span} == {"t.yaml"}
     rendered = [
         finding for finding in report.findings if finding.related and finding.related[0].span.file.startswith("t.yaml/")

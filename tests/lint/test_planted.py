@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lint_inputs import surroundings
+from tests.support.lint_inputs import make_context
 from vstream.findings import Finding, Severity
 from vstream.lint.engine import lint
 from vstream.lint.parse_files import Source
@@ -126,7 +126,7 @@ PAIRS = [(make_case(*line), text) for line, (_, _, text, _) in zip(_LINES, _LINE
 
 def check(case: Case, text: str) -> tuple[Finding, ...]:
     name = case.file
-    return lint([Source(name=name, content=text.encode())], surroundings({name: text.encode()})).findings
+    return lint([Source(name=name, content=text.encode())], make_context({name: text.encode()})).findings
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{number}-{case.code}" for number, case in enumerate(CASES)])
@@ -151,7 +151,7 @@ def test_a_mistake_is_found_at_its_place_and_its_hint_makes_it_go_away(case: Cas
     ],
 )
 def test_what_servers_take_and_do_is_not_reported(text: str) -> None:
-    report = lint([Source(name="a.conf", content=(SERVER + text).encode())], surroundings({"a.conf": text.encode()}))
+    report = lint([Source(name="a.conf", content=(SERVER + text).encode())], make_context({"a.conf": text.encode()}))
     assert [finding.code for finding in report.findings if finding.severity is not Severity.NOTE] == []
 
 
@@ -174,7 +174,7 @@ def test_streams_that_fit_their_servers_are_not_reported(conf: str, streams: str
         "c.json": b'{"stream_name": "o", "config": {"durable_name": "d", "ack_policy": "explicit"}}',
         "other/c.json": b'{"stream_name": "o", "config": {"durable_name": "d", "ack_policy": "all"}}',
     }
-    report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+    report = lint([Source(name=name, content=content) for name, content in files.items()], make_context(files))
     assert {finding.code for finding in report.findings} <= {"VS211"}
 
 
@@ -188,7 +188,7 @@ def test_streams_that_fit_their_servers_are_not_reported(conf: str, streams: str
     ],
 )
 def test_what_may_be_meant_is_a_note_and_fails_nobody(text: str) -> None:
-    report = lint([Source(name="a.conf", content=text.encode())], surroundings({"a.conf": text.encode()}))
+    report = lint([Source(name="a.conf", content=text.encode())], make_context({"a.conf": text.encode()}))
     assert {finding.severity for finding in report.findings} == {Severity.NOTE}
 
 
@@ -218,7 +218,7 @@ def render_linked(cluster: str, port: int, own: str) -> bytes:
 def test_a_mistake_beside_another_file_is_found_and_its_hint_makes_it_go_away(case: Case, beside: str) -> None:
     def find(text: str) -> dict[tuple[str, str, int, int], str]:
         files = {case.file: text.encode(), "a.conf": beside.encode()}
-        report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+        report = lint([Source(name=name, content=content) for name, content in files.items()], make_context(files))
         placed = [finding for finding in report.findings if finding.span]
         return {
             (finding.code, finding.span.file, finding.span.line, finding.span.column): finding.hint or ""
@@ -256,7 +256,7 @@ def test_logins_that_may_be_the_same_are_not_reported(first: str, second: str) -
         "users.conf": b"max_payload: 1MB\n",
     }
     sources = [Source(name=name, content=files[name]) for name in ("a.conf", "b.conf")]
-    assert "VS432" not in {finding.code for finding in lint(sources, surroundings(files)).findings}
+    assert "VS432" not in {finding.code for finding in lint(sources, make_context(files)).findings}
 
 
 def write_stream(region: str) -> str:
@@ -302,7 +302,7 @@ def test_a_read_stream_that_differs_from_the_others_is_found(code: str, streams:
     text = f"[{WRITES}, {streams.replace('MARK', '')}, {READ_EAST}]"
     before, rest = text.partition("‹")[0], text.partition("›")[2]
     mistake = text.replace("‹", "").replace("›", "")
-    report = lint([Source(name="s.json", content=mistake.encode())], surroundings({}))
+    report = lint([Source(name="s.json", content=mistake.encode())], make_context({}))
     hints = {(finding.code, finding.span.column): finding.hint or "" for finding in report.findings if finding.span}
     assert hint in hints[code, len(before) + 1]
     corrected = (
@@ -310,7 +310,7 @@ def test_a_read_stream_that_differs_from_the_others_is_found(code: str, streams:
         if code == "VS211"
         else f"[{WRITES}, {READ_EAST.replace('o-read-east', 'o-read-west')}, {READ_EAST}]"
     )
-    report = lint([Source(name="s.json", content=corrected.encode())], surroundings({}))
+    report = lint([Source(name="s.json", content=corrected.encode())], make_context({}))
     assert code not in {finding.code for finding in report.findings}
 
 
@@ -320,7 +320,7 @@ def test_a_region_that_is_mapped_past_its_write_stream_is_found(destination: str
 
     def find(text: str) -> list[tuple[int, int, str]]:
         files = {"a.conf": text.encode(), "s.json": f"[{WRITES}]".encode()}
-        report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+        report = lint([Source(name=name, content=content) for name, content in files.items()], make_context(files))
         return [
             (finding.span.line, finding.span.column, finding.hint or "")
             for finding in report.findings
@@ -335,7 +335,7 @@ def test_a_region_that_is_mapped_past_its_write_stream_is_found(destination: str
 def test_servers_before_2_11_refuse_an_empty_source_of_a_transform() -> None:
     text = b'{"name": "a", "sources": [{"name": "b", "subject_transforms": [{"src": "", "dest": "c.>"}]}]}'
     for version, count in (((2, 10), 1), ((2, 11), 0)):
-        report = lint([Source(name="a.json", content=text)], surroundings({}), server_version=version)
+        report = lint([Source(name="a.json", content=text)], make_context({}), server_version=version)
         findings = [finding for finding in report.findings if "an empty `src`" in finding.message]
         assert len(findings) == count
 
@@ -355,7 +355,7 @@ def test_a_server_without_an_account_or_user_of_all_others_is_found(all_have: st
         accounts = all_have if name != "c" else one_has
         cluster = f"cluster {{ name: C, listen: 127.0.0.1:{port + 2000}, routes: [{routes}] }}\n"
         files[f"{name}.conf"] = f"server_name: {name}\nlisten: 127.0.0.1:{port}\n{cluster}{accounts}".encode()
-    report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+    report = lint([Source(name=name, content=content) for name, content in files.items()], make_context(files))
     findings = [finding for finding in report.findings if finding.code == "VS432" and finding.span]
     assert [(finding.span.file, finding.span.line, finding.span.column) for finding in findings if finding.span] == [
         ("c.conf", 1, 14)
@@ -370,7 +370,7 @@ def test_servers_of_one_cluster_whose_routes_meet_or_lead_elsewhere_are_not_repo
         "b.conf": render_routed("b", 4223, 4223).replace("nats://127.0.0.1:6223", of_b) + gateway_to("A", 7223, "hub"),
     }
     files = {name: text.encode() for name, text in texts.items()}
-    report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+    report = lint([Source(name=name, content=content) for name, content in files.items()], make_context(files))
     assert "VS432" not in {finding.code for finding in report.findings}
 
 
@@ -378,7 +378,7 @@ def test_servers_of_one_cluster_whose_routes_meet_or_lead_elsewhere_are_not_repo
 def test_streams_that_republish_to_each_other_are_a_ring_only_if_what_comes_goes_on(source: str) -> None:
     first = '{"name": "o", "subjects": ["o.>"], "republish": {"src": "o.>", "dest": "p.a"}}'
     second = f'{{"name": "p", "subjects": ["p.*"], "republish": {{"src": "{source}", "dest": "o.a"}}}}'
-    report = lint([Source(name="s.json", content=f"[{first}, {second}]".encode())], surroundings({}))
+    report = lint([Source(name="s.json", content=f"[{first}, {second}]".encode())], make_context({}))
     assert ("VS210" in {finding.code for finding in report.findings}) is (source == "p.a")
 
 
@@ -395,7 +395,7 @@ def test_streams_that_republish_to_each_other_are_a_ring_only_if_what_comes_goes
 def test_an_import_that_rules_leave_something_is_not_reported(rules: str) -> None:
     text = f"{SERVER}accounts {{ A {{ exports: [{{service: 'o.*'}}] }}, B {{ users: [{{user: b, password: $P}}], "
     text += f"mappings {{ {rules} }}, imports: [{{service: {{account: A, subject: 'o.*'}}}}] }} }}\n"
-    report = lint([Source(name="a.conf", content=text.encode())], surroundings({}))
+    report = lint([Source(name="a.conf", content=text.encode())], make_context({}))
     assert "VS430" not in {finding.code for finding in report.findings}
 
 
@@ -405,13 +405,13 @@ def test_replicas_beside_one_file_of_servers_that_find_each_other_by_a_service_a
         "nats.conf": b"server_name: $NAME\nlisten: 0.0.0.0:4222\ncluster { name: A, listen: 0.0.0.0:6222, routes: ['nats://nats:6222'] }\n",
         "o.json": stream(f'"num_replicas": 3{placement}').encode(),
     }
-    report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+    report = lint([Source(name=name, content=content) for name, content in files.items()], make_context(files))
     assert "VS223" not in {finding.code for finding in report.findings}
 
 
 def test_a_stream_is_not_meant_to_source_itself() -> None:
     text = b'{"name": "SOURCE_TARGET", "sources": [{"name": "SOURCE_ORIGIN"}, {"name": "TARGET_SOURCE"}]}'
-    assert lint([Source(name="s.json", content=text)], surroundings({})).findings == ()
+    assert lint([Source(name="s.json", content=text)], make_context({})).findings == ()
 
 
 def test_two_leaf_nodes_of_one_hub_with_one_domain_are_found() -> None:
@@ -424,7 +424,7 @@ def test_two_leaf_nodes_of_one_hub_with_one_domain_are_found() -> None:
         ).encode()
 
     def find() -> list[tuple[str, int, int]]:
-        report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+        report = lint([Source(name=name, content=content) for name, content in files.items()], make_context(files))
         places = [finding.span for finding in report.findings if finding.span and finding.code == "VS432"]
         return [(span.file, span.line, span.column) for span in places]
 
@@ -441,7 +441,7 @@ def test_a_server_that_leaves_out_its_own_cluster_is_found_beside_the_others() -
     files["cent.conf"] = files["cent.conf"].replace(
         b', {destination: "_vs.o.cent.>", weight: 100%, cluster: cent}', b""
     )
-    report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+    report = lint([Source(name=name, content=content) for name, content in files.items()], make_context(files))
     places = [
         (finding.code, finding.span.file, finding.span.line, finding.span.column)
         for finding in report.findings

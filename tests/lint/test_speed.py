@@ -7,7 +7,7 @@ from math import log2
 import pytest
 
 from tests.support.call_counts import count_calls
-from tests.support.lint_inputs import surroundings
+from tests.support.lint_inputs import make_context
 from tests.support.night import repetitions
 from tests.support.topologies import many_streams
 from vstream.lint.check_topology import check_topology
@@ -41,7 +41,7 @@ def accounts(count: int) -> str:
 
 def once(text: str) -> int:
     sources = [Source(name="m.cfg", content=text.encode())]
-    return count_calls(lambda: lint(sources, surroundings({})))
+    return count_calls(lambda: lint(sources, make_context({})))
 
 
 def test_work_grows_with_the_rules_and_not_with_their_square() -> None:
@@ -58,7 +58,7 @@ def test_work_on_rendered_files_grows_with_the_streams_and_not_with_their_square
     def count(streams: int) -> int:
         bundle = render_bundle(check_topology(many_streams(streams), "t.yaml").require())
         files = [Source(name=file.path, content=file.text.encode()) for file in bundle.artifacts]
-        return count_calls(lambda: lint(files, surroundings({})))
+        return count_calls(lambda: lint(files, make_context({})))
 
     assert count(48) < 4.5 * count(12)
 
@@ -89,7 +89,7 @@ def test_of_a_topology_with_many_servers_a_few_are_rendered(monkeypatch: pytest.
     def count(servers: int) -> int:
         regions = ", ".join(f"{name}: {{servers: {servers}}}" for name in "abcd")
         text = f'version: 1\nname: acme\nserver_version: "2.12"\nregions: {{{regions}}}\n'
-        return count_calls(lambda: lint([Source(name="t.yaml", content=text.encode())], surroundings({})))
+        return count_calls(lambda: lint([Source(name="t.yaml", content=text.encode())], make_context({})))
 
     assert count(24) < count(6)
 
@@ -108,7 +108,7 @@ regions:
   c: {{servers: [y.example.net]}}
 streams: {{s: {{subjects: [s.>], write: {{max_age: 1h}}, replicas: 1, placement_tags: [ssd], regions: [a]}}}}
 """
-    report = lint([Source(name="t.yaml", content=text.encode())], surroundings({}))
+    report = lint([Source(name="t.yaml", content=text.encode())], make_context({}))
     assert [(finding.code, finding.message) for finding in report.findings] == [
         ("VS409", "cluster `a` has 99 of 101 servers with JetStream: without this cluster the API stops")
     ]

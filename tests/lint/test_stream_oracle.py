@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.support.jetstream import JetStreamServer
-from tests.support.lint_inputs import surroundings
+from tests.support.lint_inputs import make_context
 from vstream.lint.engine import lint
 from vstream.lint.parse_files import Source
 
@@ -254,7 +254,7 @@ def refusals(files: Mapping[str, Any], version: tuple[int, int]) -> list[str]:
     """Why servers refuse what is in *files*, as we say."""
     texts = {name: json.dumps(value).encode() for name, value in files.items()}
     sources = [Source(name=name, content=content) for name, content in texts.items()]
-    report = lint(sources, surroundings(texts), server_version=version)
+    report = lint(sources, make_context(texts), server_version=version)
     errors = [finding for finding in report.findings if finding.is_error and "stored twice" not in finding.message]
     return [f"{finding.code} {finding.message}" for finding in errors if finding.code not in WORKS]
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.lint_inputs import TOPOLOGY, surroundings
+from tests.support.lint_inputs import TOPOLOGY, make_context
 from vstream.lint.engine import lint
 from vstream.lint.parse_files import Source
 
@@ -14,7 +14,7 @@ DEAD = '"$JS.ACK.foo.>": "$JS.ACK.bar.>"'
 
 
 def codes(text: str, name: str = "m.cfg", *, wanted: tuple[str, ...] = ("VS335", "VS009")) -> list[tuple[str, int]]:
-    report = lint([Source(name=name, content=text.encode())], surroundings({}))
+    report = lint([Source(name=name, content=text.encode())], make_context({}))
     return [(finding.code, finding.span.line) for finding in report.findings if finding.span and finding.code in wanted]
 
 
@@ -54,7 +54,7 @@ def test_a_comment_behind_something_else_is_not_about_the_next_line() -> None:
     ],
 )
 def test_what_is_wrong_with_a_suppression_is_a_finding(comment: str, message: str) -> None:
-    report = lint([Source(name="m.cfg", content=f"mappings {{}}\n# {comment}\n".encode())], surroundings({}))
+    report = lint([Source(name="m.cfg", content=f"mappings {{}}\n# {comment}\n".encode())], make_context({}))
     findings = [
         (finding.span.line, finding.message) for finding in report.findings if finding.span and finding.code == "VS009"
     ]
@@ -94,6 +94,6 @@ def test_metadata_of_a_stream_silences_findings_about_it() -> None:
 
 def test_the_hint_for_a_missing_reason_is_about_the_codes_that_were_written() -> None:
     text = "# vstream: ignore-file[VS421, VS431]\nlisten: 127.0.0.1:4222\nx: 1\n"
-    findings = lint([Source(name="a.conf", content=text.encode())], surroundings({})).findings
+    findings = lint([Source(name="a.conf", content=text.encode())], make_context({})).findings
     hints = [finding.hint for finding in findings if "reason" in finding.message]
     assert hints == ["write it after the bracket: `[VS421, VS431] because …`"]

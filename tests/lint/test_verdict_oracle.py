@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.support.configurations import Configurations
-from tests.support.lint_inputs import surroundings
+from tests.support.lint_inputs import make_context
 from vstream.findings import Severity
 from vstream.lab import binaries
 from vstream.lint.engine import lint
@@ -90,7 +90,7 @@ def refusals(output: str) -> tuple[list[str], list[str]]:
 def we_say(files: Mapping[str, str]) -> list[str] | None:
     """Why the server refuses the configuration; None if nothing in it tells it from files of other programs (VS007)."""
     report = lint(
-        [Source(name=MAIN, content=files[MAIN].encode())], surroundings({n: t.encode() for n, t in files.items()})
+        [Source(name=MAIN, content=files[MAIN].encode())], make_context({n: t.encode() for n, t in files.items()})
     )
     if any(finding.code == "VS007" for finding in report.findings):
         return None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.paths import ROOT
 from vstream.cli.views import finding_formats, finding_text
 from vstream.cli.views import map as map_view
-from vstream.lint.checked_files import Surroundings
+from vstream.lint.checked_files import LintContext
 from vstream.lint.corrections import apply_fixes, diff_texts
 from vstream.lint.engine import LintReport, lint
 from vstream.lint.manual import PAGES
@@ -123,18 +123,18 @@ FILES = st.one_of(
 INPUTS = st.lists(FILES, min_size=1, max_size=3).map(dict)
 
 
-def surroundings(files: Mapping[str, bytes]) -> Surroundings:
+def make_context(files: Mapping[str, bytes]) -> LintContext:
     def read(name: str) -> bytes:
         if name in files:
             return files[name]
         raise FileNotFoundError(2, "No such file or directory", name)
 
-    return Surroundings(read=read, env={"PASSWORD": "secret", "PATH": "/bin"})
+    return LintContext(read=read, env={"PASSWORD": "secret", "PATH": "/bin"})
 
 
 def check_files(files: Mapping[str, bytes]) -> LintReport:
     """Lint *files*, write the findings in every way, and see that they make sense."""
-    around = surroundings(files)
+    around = make_context(files)
     sources = [Source(name=name, content=content) for name, content in files.items()]
     report = lint(sources, around)
     shown = "\n".join(line.plain for line in finding_text.render_full(report.findings, report.texts))

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from scripts.docs import with_tables
-from tests.support.lint_inputs import surroundings
+from tests.support.lint_inputs import make_context
 from tests.support.paths import ROOT
 from vstream.cli.init import STARTER
 from vstream.findings import Severity
@@ -197,7 +197,7 @@ def test_what_a_valid_topology_renders_to_has_no_mistakes(routing: Routing, secu
         "regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}\n"
         "streams: {foo: {subjects: [foo.>], canary: foo._canary.*, write: {max_age: 24h}}}\n"
     )
-    report = lint([Source(name="acme.yaml", content=text.encode())], surroundings({}))
+    report = lint([Source(name="acme.yaml", content=text.encode())], make_context({}))
     serious = {finding.code for finding in report.findings if finding.severity is not Severity.NOTE}
     assert serious == ({"VS160"} if routing is Routing.MAPPED and security in _WITHOUT_USERS else set())
 
@@ -205,7 +205,7 @@ def test_what_a_valid_topology_renders_to_has_no_mistakes(routing: Routing, secu
 @pytest.mark.parametrize("routing", Routing, ids=lambda routing: routing.value)
 def test_starters_have_no_mistakes(routing: Routing) -> None:
     profile = PROFILES[routing]
-    report = lint([Source(name="acme.yaml", content=write_starter(profile))], surroundings({}))
+    report = lint([Source(name="acme.yaml", content=write_starter(profile))], make_context({}))
     assert [finding for finding in report.findings if finding.severity is not Severity.NOTE] == []
 
 
@@ -215,5 +215,5 @@ def test_the_first_step_to_another_routing_has_no_mistakes() -> None:
         "regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}\n"
         "streams: {foo: {subjects: [foo.>], write: {max_age: 24h}}}\n"
     )
-    report = lint([Source(name="acme.yaml", content=text.encode())], surroundings({}))
+    report = lint([Source(name="acme.yaml", content=text.encode())], make_context({}))
     assert [finding for finding in report.findings if finding.severity is not Severity.NOTE] == []

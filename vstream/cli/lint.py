@@ -24,7 +24,7 @@ from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.findings import Severity
 from vstream.formatting import format_count
-from vstream.lint.pipeline import LintJob, LintOutcome, LintRequest, check_files, plan_run
+from vstream.lint.pipeline import LintJob, LintOutcome, LintRequest, check_files, make_job
 from vstream.value_class import value_class
 
 _STATISTICS_FORMATS = {None, LintFormat.FULL, LintFormat.CONCISE, LintFormat.JSON}
@@ -164,7 +164,7 @@ def command(
     _refuse_combinations(request, presentation, is_watching=watch)
 
     def run(job: LintJob) -> LintOutcome:
-        outcome = check_files(job, lint_options.read_declared(job))
+        outcome = check_files(job, lint_options.read_topology_inputs(job))
         _save(job, outcome)
         _show(job, outcome, presentation)
         return outcome
@@ -173,7 +173,7 @@ def command(
         watch_and_repeat(request, run)
     # Trees of a hundred thousand nodes, without a cycle among them: looking for cycles takes as long as the work.
     gc.disable()
-    outcome = run(plan_run(request))
+    outcome = run(make_job(request))
     # Nor at the end of the process, which would look through all of it once more.
     gc.freeze()
     exit_unless_yes(is_no=outcome.is_failed, is_unknown=not outcome.result.is_complete)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from vstream.cli.lazy_group import chosen_overlays, load_late
-from vstream.lint.pipeline import Declared, LintJob
+from vstream.lint.pipeline import LintJob, TopologyInputs
 
 if TYPE_CHECKING:
     from vstream.topology.model import ServerVersion
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 _LONGEST_VERSION = 12
 
 
-def read_declared(job: LintJob) -> Declared:
+def read_topology_inputs(job: LintJob) -> TopologyInputs:
     """The topology of *job*, and the overlays of this command. Raises VstreamError."""
     server_version = parse_version(job.config.server_version)
     if job.topology is None and not chosen_overlays():
-        return Declared(server_version=server_version)
+        return TopologyInputs(server_version=server_version)
     # Most runs need neither, and what reads them takes long to import.
     reader = load_late("vstream.cli.options")
-    return Declared(
+    return TopologyInputs(
         topology=reader.check_topology_file(job.topology).require() if job.topology else None,
         server_version=server_version,
         overlays=reader.read_overlays(),

@@ -13,7 +13,7 @@ import typer
 from vstream.cli.views import console
 from vstream.errors import VstreamError
 from vstream.lint.input_files import list_files
-from vstream.lint.pipeline import LintJob, LintOutcome, LintRequest, plan_run
+from vstream.lint.pipeline import LintJob, LintOutcome, LintRequest, make_job
 
 _CLEAR = "\x1b[2J\x1b[H"
 _WATCH_SECONDS = 0.3
@@ -29,7 +29,7 @@ def watch_and_repeat(request: LintRequest, run: Callable[[LintJob], LintOutcome]
         # Taken before the run, so that no change is missed that comes while it reads.
         before = read_stamps(request.names, other_files)
         try:
-            job = plan_run(request)
+            job = make_job(request)
             other_files = job.other_files
             other_files = [*other_files, *run(job).files_read]
         except VstreamError as error:

@@ -16,7 +16,7 @@ from vstream.formatting import format_count, summarize_names
 from vstream.lint import detect
 from vstream.lint.input_files import read_included
 from vstream.lint.parse_files import STDIN, Source
-from vstream.lint.pipeline import Declared, LintRequest, make_linter, plan_run
+from vstream.lint.pipeline import LintRequest, TopologyInputs, make_job, make_linter
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
@@ -37,11 +37,11 @@ def command(
     """
     content = options.read_bytes(file, limit=MAX_BYTES + 1)
     name = STDIN if str(file) == "-" else str(file)
-    job = plan_run(LintRequest(files=(name,), uses_topology_of_settings=False))
-    declared = Declared(
+    job = make_job(LintRequest(files=(name,), uses_topology_of_settings=False))
+    inputs = TopologyInputs(
         server_version=parse_version(job.config.server_version), overlays=options.read_overlays(), templates=templates
     )
-    result = make_linter(job, declared).check([_as_source(content, name)])
+    result = make_linter(job, inputs).check([_as_source(content, name)])
     report = result.report
     print_cleaned_lines(
         report_lines(report, output or default_format(), anchor=job.settings.top, docs_url=job.config.docs_url)

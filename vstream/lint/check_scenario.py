@@ -11,7 +11,7 @@ from vstream.errors import InvalidInputError
 from vstream.findings import Finding, Severity
 from vstream.lint import registry
 from vstream.lint.check_topology import check_document, check_topology
-from vstream.lint.checked_files import CheckedFiles, Surroundings
+from vstream.lint.checked_files import CheckedFiles, LintContext
 from vstream.lint.parse_files import Read, Source
 from vstream.lint.rules.scenarios import RULES
 from vstream.lint.rules.scenarios.context import ScenarioSubject
@@ -88,9 +88,9 @@ def check_scenario(
     )
 
 
-def check_scenario_file(source: Source, surroundings: Surroundings) -> CheckedFiles:
+def check_scenario_file(source: Source, context: LintContext) -> CheckedFiles:
     """What is wrong with a scenario among other files, and with its topology. Imported late, by `late`."""
-    checked = check_scenario(source.content, source.name, surroundings.read, surroundings.is_directory)
+    checked = check_scenario(source.content, source.name, context.read, context.is_directory)
     document = yaml.parse(source.content, source.name)
     return CheckedFiles([*checked.findings], {**checked.texts}, [*find_yaml_comments(document)])
 

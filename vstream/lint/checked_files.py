@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @value_class
-class Surroundings:
+class LintContext:
     """What lies outside of the files that were given: other files, the environment, what topologies are rendered with."""
 
     read: Read
@@ -38,7 +38,7 @@ class CheckedFiles:
     findings: list[Finding]
     texts: dict[str, str]
     comments: list[Comment]
-    shown: dict[str, DisplayPlace] = field(default_factory=dict)
+    display_places: dict[str, DisplayPlace] = field(default_factory=dict)
     bundles: list[Bundle] = field(default_factory=list)
 
     def add(self, other: CheckedFiles) -> None:
@@ -46,7 +46,7 @@ class CheckedFiles:
         self.findings += other.findings
         self.texts |= other.texts
         self.comments += other.comments
-        self.shown |= other.shown
+        self.display_places |= other.display_places
         self.bundles += other.bundles
 
     def place_findings(self) -> Iterator[Finding]:
@@ -66,10 +66,10 @@ class CheckedFiles:
     def _place(self, finding: Finding) -> Finding:
         """*finding* at a place in a file that the user has: what is not in one stays as a related place."""
         span = finding.span
-        if span is None or not self.shown:
+        if span is None or not self.display_places:
             return finding
-        related = tuple(place for place in finding.related if place.span.file not in self.shown)
-        if span.file not in self.shown:
+        related = tuple(near for near in finding.related if near.span.file not in self.display_places)
+        if span.file not in self.display_places:
             return replace(finding, related=related)
-        shown = self.shown[span.file]
-        return replace(finding, where=shown.span, related=(Related(span=span, message=shown.message), *related), fix=())
+        place = self.display_places[span.file]
+        return replace(finding, where=place.span, related=(Related(span=span, message=place.message), *related), fix=())

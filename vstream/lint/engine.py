@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vstream.findings import Finding, Severity
 from vstream.lint import late, secrets, suppress
-from vstream.lint.checked_files import CheckedFiles, Surroundings
+from vstream.lint.checked_files import CheckedFiles, LintContext
 from vstream.lint.parse_files import ParsedFiles, Source, parse_sources
 from vstream.lint.rules import check_workspace
 from vstream.lint.selection import Selection
@@ -52,7 +52,7 @@ class LintReport:
 
 def lint(
     sources: Iterable[Source],
-    surroundings: Surroundings,
+    context: LintContext,
     *,
     topology: Topology | None = None,
     server_version: ServerVersion | None = None,
@@ -67,22 +67,22 @@ def lint(
     *selection* says what is reported; by default everything but policy. *running* are the files that the servers
     run with now.
     """
-    env = surroundings.env or {}
+    env = context.env or {}
     # 1. What each file is, parsed.
-    parsed = parse_sources(sources, read=surroundings.read, env=surroundings.env)
-    parsed_running = parse_sources(running, read=surroundings.read, env=surroundings.env)
+    parsed = parse_sources(sources, read=context.read, env=context.env)
+    parsed_running = parse_sources(running, read=context.read, env=context.env)
     # 2. What rules find.
     workspace = replace(parsed.workspace(topology, server_version), running=tuple(parsed_running.servers))
     checked = CheckedFiles(
         findings=[*parsed.findings, *parsed_running.findings, *_check_workspace(workspace, parsed, env)],
         texts={**parsed_running.texts, **parsed.texts},
         comments=list(parsed.comments),
-        shown=dict(parsed.shown),
+        display_places=dict(parsed.display_places),
     )
     for source in parsed.topologies:
-        checked.add(late.check_topology_and_bundle(source, surroundings, server_version))
+        checked.add(late.check_topology_and_bundle(source, context, server_version))
     for source in parsed.scenarios:
-        checked.add(late.check_scenario_file(source, surroundings))
+        checked.add(late.check_scenario_file(source, context))
     # 3. Where the user can correct it.
     placed = checked.place_findings()
     # 4. What is said of it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vstream.findings import Severity
 from vstream.lint.baseline import Baseline, FindingKey
-from vstream.lint.checked_files import Surroundings
+from vstream.lint.checked_files import LintContext
 from vstream.lint.config import LintConfig
 from vstream.lint.corrections import apply_fixes
 from vstream.lint.engine import LintReport, lint
@@ -54,7 +54,7 @@ class Linter:
     """Everything that decides which findings files get."""
 
     config: LintConfig
-    surroundings: Surroundings
+    context: LintContext
     topology: Topology | None = None
     server_version: ServerVersion | None = None
     baseline: Baseline | None = None
@@ -65,7 +65,7 @@ class Linter:
         """What is wrong with *sources*."""
         report = lint(
             sources,
-            self.surroundings,
+            self.context,
             topology=self.topology,
             server_version=self.server_version,
             selection=self.config.selection,

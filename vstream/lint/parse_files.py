@@ -78,7 +78,7 @@ class ParsedFiles:
     """The text of every file, for what is shown of it."""
     comments: list[Comment] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
-    shown: dict[str, DisplayPlace] = field(default_factory=dict)
+    display_places: dict[str, DisplayPlace] = field(default_factory=dict)
     checked: list[str] = field(default_factory=list)
     """The files that have something to check."""
     unquoted: set[str] = field(default_factory=set)
@@ -222,7 +222,7 @@ class _FileParser:
         # Half a surrogate, which JSON can escape, is no text that could be shown.
         spread = json.dumps(data, indent=2, ensure_ascii=False).encode(errors="replace").decode()
         self.parsed.texts[name] = spread
-        self.parsed.shown[name] = DisplayPlace(span=span, message="in the claims of this token")
+        self.parsed.display_places[name] = DisplayPlace(span=span, message="in the claims of this token")
         self._add_claims(jsontext.parse(spread, name))
         return True
 

@@ -1,4 +1,10 @@
-"""`lint`: what was asked for → what was found, what is corrected, and the new baseline. Reads files, and writes none."""
+"""
+`lint`: what was asked for → what was found, what is corrected, and the new baseline. Reads files, and writes none.
+
+`make_job` adds to a `LintRequest`, the command line, the settings of the directory: a `LintJob`. The caller reads the
+`TopologyInputs` that it names. With both, `check_files` reads the files, lets a `Linter` check them, again after each
+round of corrections, and returns a `LintOutcome`. One check is `engine.lint`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from typing import TYPE_CHECKING
 from vstream.errors import VstreamError
 from vstream.findings import Severity
 from vstream.lint.baseline import Baseline
-from vstream.lint.checked_files import Surroundings
+from vstream.lint.checked_files import LintContext
 from vstream.lint.config import LintConfig
 from vstream.lint.corrections import diff_texts
 from vstream.lint.input_files import Roots, list_files, read_included, read_sources
@@ -95,7 +101,7 @@ class LintJob:
 
 
 @value_class
-class Declared:
+class TopologyInputs:
     """What belongs to topologies: the one that other files are checked against, and what each is rendered with."""
 
     topology: Topology | None = None
@@ -122,7 +128,7 @@ class LintOutcome:
     has_nothing_to_check: bool
 
 
-def plan_run(request: LintRequest) -> LintJob:
+def make_job(request: LintRequest) -> LintJob:
     """What *request* means where it is made. Raises VstreamError."""
     settings = find_settings(common_directory(request.names))
     config = _override(settings.config, request)
@@ -132,8 +138,8 @@ def plan_run(request: LintRequest) -> LintJob:
     topology = request.topology
     if topology is None and config.topology and request.uses_topology_of_settings:
         topology = settings.path(config.topology)
-    declared_names = [str(topology)] if topology else []
-    roots = None if request.allow_outside else Roots([*request.names, *declared_names, *request.running_names])
+    topology_names = [str(topology)] if topology else []
+    roots = None if request.allow_outside else Roots([*request.names, *topology_names, *request.running_names])
     return LintJob(request=request, settings=settings, config=config, topology=topology, baseline=baseline, roots=roots)
 
 
@@ -165,31 +171,31 @@ def _override(config: LintConfig, request: LintRequest) -> LintConfig:
     )
 
 
-def make_linter(job: LintJob, declared: Declared) -> Linter:
+def make_linter(job: LintJob, inputs: TopologyInputs) -> Linter:
     """What decides which findings the files of *job* get. Raises VstreamError."""
     request, roots, config = job.request, job.roots, job.config
     env_files = [*map(job.settings.path, config.env_files), *request.env_file]
     may_be_missing = request.write_baseline
     return Linter(
         config=config,
-        surroundings=Surroundings(
+        context=LintContext(
             read=read_included if roots is None else roots.read,
             env=read_environment([*config.env, *request.env], env_files),
-            overlays=declared.overlays,
-            templates=declared.templates,
+            overlays=inputs.overlays,
+            templates=inputs.templates,
             is_directory=os.path.isdir,
         ),
-        topology=declared.topology,
-        server_version=declared.server_version,
+        topology=inputs.topology,
+        server_version=inputs.server_version,
         baseline=load_baseline(job.baseline, may_be_missing=may_be_missing) if job.baseline else None,
         running=list(read_sources(request.running_names, roots=roots)),
     )
 
 
-def check_files(job: LintJob, declared: Declared) -> LintOutcome:
+def check_files(job: LintJob, inputs: TopologyInputs) -> LintOutcome:
     """Check the files of *job*, correct them and take a new baseline as it asks for. Raises VstreamError."""
     request = job.request
-    linter = make_linter(job, declared)
+    linter = make_linter(job, inputs)
     sources = list(
         read_sources(request.names, roots=job.roots, exclude=job.config.exclude, excludes_named=request.force_exclude)
     )

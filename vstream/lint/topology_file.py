@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vstream.errors import InvalidInputError
 from vstream.lint.check_topology import check_topology
-from vstream.lint.checked_files import CheckedFiles, Surroundings
+from vstream.lint.checked_files import CheckedFiles, LintContext
 from vstream.lint.parse_files import DisplayPlace, Source, parse_sources
 from vstream.lint.rules import check_workspace
 from vstream.lint.suppress import find_yaml_comments
@@ -22,10 +22,10 @@ _TLS_FILES = b'cert_file: "server.pem"\nkey_file: "server-key.pem"\nca_file: "ca
 
 
 def check_topology_and_bundle(
-    source: Source, surroundings: Surroundings, server_version: ServerVersion | None
+    source: Source, context: LintContext, server_version: ServerVersion | None
 ) -> CheckedFiles:
     """What is wrong with a topology, and with what it renders to."""
-    topology_file = check_topology(source.content, source.name, surroundings.overlays)
+    topology_file = check_topology(source.content, source.name, context.overlays)
     document = yaml.parse(source.content, source.name)
     checked = CheckedFiles(
         findings=list(topology_file.findings),
@@ -35,12 +35,12 @@ def check_topology_and_bundle(
     if topology_file.topology is None or any(finding.is_error for finding in checked.findings):
         return checked
     try:
-        bundle = render_sample(topology_file.topology, surroundings.templates)
+        bundle = render_sample(topology_file.topology, context.templates)
     except InvalidInputError as error:
         checked.findings += error.findings
         return checked
     checked.bundles.append(bundle)
-    checked.shown |= _find_causes(bundle, document, source.name)
+    checked.display_places |= _find_causes(bundle, document, source.name)
     # One after the other: those of thousands of streams do not fit into a small memory twice.
     files = ((f"{source.name}/{artifact.path}", artifact.text.encode()) for artifact in bundle.artifacts)
     sources = (Source(name=name, content=content, is_named=False) for name, content in files)

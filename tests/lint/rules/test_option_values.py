@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lint_inputs import surroundings
+from tests.support.lint_inputs import make_context
 from vstream.lab import binaries
 from vstream.lint.engine import lint
 from vstream.lint.parse_files import Source
@@ -109,7 +109,7 @@ def server_refuses(directory: Path, text: str) -> bool:
 
 
 def we_refuse(text: str) -> bool:
-    report = lint([Source(name="a.conf", content=text.encode())], surroundings({}))
+    report = lint([Source(name="a.conf", content=text.encode())], make_context({}))
     return any(finding.code == "VS424" for finding in report.findings)
 
 
