@@ -18,7 +18,7 @@ import pytest
 from tests.support.command import vstream
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.labs import eventually, pids
-from vstream.errors import VstreamError
+from vstream.errors import RefusedError, VstreamError
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
@@ -288,6 +288,16 @@ async def test_a_copy_in_which_there_never_was_a_message_may_go(tmp_path: Path) 
         await asyncio.to_thread(fill, server, "foo-read-west", [], subjects=None, mirror={"name": "foo"})
         async with connect(Endpoint(urls=(server.url,)), "west") as connection:
             assert await LiveGateChecker(connection).find_missing(gate) is None
+
+
+async def test_a_stream_that_another_run_has_resumed_is_not_waited_for(tmp_path: Path) -> None:
+    """Clients publish into it: it is never at rest."""
+    gate = Gate(kind=GateKind.PUBLISHES_ARE_STORED, stream="foo")
+    with JetStreamServer(tmp_path) as server:
+        await asyncio.to_thread(fill, server, "foo", [])
+        async with connect(Endpoint(urls=(server.url,)), "west") as connection:
+            with pytest.raises(RefusedError, match="does another `apply` run"):
+                await LiveGateChecker(connection).find_missing(gate)
 
 
 async def test_a_stream_that_still_grows_is_not_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

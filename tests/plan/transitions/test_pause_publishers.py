@@ -264,7 +264,8 @@ async def test_what_does_not_need_it_is_done_while_it_stays_paused() -> None:
     assert result.mappings_loaded
     assert {change.config.name for change in result.skipped} == {WRITE, "bar-write-west", "bar-read-west"}
     assert not any(line.plain.startswith("What comes after it") for line in outcome.render_applied(result, ""))
-    assert "gate replicas_are_complete" not in " ".join(servers.calls)
+    asked = {call for call in servers.calls if call.startswith("gate") and call.endswith(WRITE)}
+    assert asked == {f"gate publishes_are_stored {WRITE}", f"gate quorum_is_current {WRITE}"}
     servers.gate_timeouts.clear()
     assert (await run(servers, after)).is_complete
     assert plan_change(servers, after).is_empty
@@ -367,9 +368,30 @@ async def test_of_two_runs_at_once_one_changes_it(write: Mapping[str, Any]) -> N
     assert plan_change(servers, desired).is_empty
 
 
+@pytest.mark.parametrize("write", CHANGES)
+async def test_what_another_run_has_told_to_move_is_not_told_again(write: Mapping[str, Any]) -> None:
+    servers = await servers_of("2.12.8")
+    desired = render(write)
+
+    class SharedServers(FakeServers):
+        async def find_missing(self, gate: Gate) -> str | None:
+            if gate.kind is GateKind.PUBLISHES_ARE_STORED:
+                moved = next(stream.config for stream in desired.streams if stream.config.name == WRITE)
+                await self.update(moved.with_fields(subjects=[*PAUSED]))
+            return await super().find_missing(gate)
+
+    shared = SharedServers()
+    shared.__dict__ = servers.__dict__
+    result = await run(shared, desired)
+    assert isinstance(result.failure, RefusedError)
+    # The one pauses it, the other changes it, the one resumes it.
+    assert servers.calls.count(f"update {WRITE}") == 3
+    assert (await run(servers, desired)).is_complete
+
+
 async def test_where_anything_is_blocked_it_goes_on_as_it_is() -> None:
     """Also if it is blocked itself, or was to move: only its subjects are given back."""
-    for replicas, write in ((1, CHANGES[0]), (1, MOVED), (1, {**MOVED, "replicas": 3}), (3, MOVED)):
+    for replicas, write in ((1, CHANGES[0]), (1, MOVED), (1, {**MOVED, "replicas": 3}), (3, CHANGES[0]), (3, MOVED)):
         servers = await servers_of("2.12.8")
         stream = servers.streams_by_name[WRITE]
         config = stream.config.with_fields(subjects=[*PAUSED], num_replicas=replicas)

@@ -55,7 +55,7 @@ def render_paused(names: Sequence[str]) -> Iterator[Text]:
             f'{summarize_names(names)} {verb} no publishes now: publishers get "no responders".', style="bold red"
         )
         yield Text(
-            "Run `vstream apply` again: it lets them go on once the new servers hold everything. Start those that are down first."
+            "Run `vstream apply` again, with a longer `--gate-timeout` if the copy is long: it lets them go on once the new servers hold everything. Start those that are down first."
         )
 
 
