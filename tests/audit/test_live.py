@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from threading import Event
-from types import ModuleType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,6 +53,7 @@ pytestmark = [
 
 REGIONS = ("east", "west")
 MESSAGES_EACH = 30
+CANARIES = MappingProxyType({"foo": ("foo._canary",)})
 
 
 def sources() -> list[dict[str, Any]]:
@@ -103,14 +104,14 @@ def audit_server(
     server: JetStreamServer,
     scratch: Path,
     *,
-    with_canary: frozenset[str] = frozenset(),
+    canaries: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **how: Any,
 ) -> Report:
     frames_ = audit_tables.extract_tables(spark, plan_extraction(streams(), endpoints(server), scratch, **how), scratch)
     context = AuditContext(
         subject="test",
         models={"foo": "virtual"},
-        with_canary=with_canary,
+        canaries=canaries,
         is_sampled="sample" in how,
         is_narrow="since_ns" in how,
     )
@@ -156,11 +157,33 @@ def test_what_probes_delete_is_told_from_what_was_lost_before_it_was_copied(
             server.api(f"STREAM.MSG.DELETE.r-{region}", {"seq": copied_as})
     gone = {
         finding.code: [item.first for item in finding.ranges]
-        for finding in audit_server(spark, server, tmp_path, with_canary=frozenset({"foo"})).findings
+        for finding in audit_server(spark, server, tmp_path, canaries=CANARIES).findings
     }
     assert gone == {"VA110": [3], "VA112": [5, 7]}
     # Without a canary in the topology, nobody deletes any.
     assert errors(audit_server(spark, server, tmp_path)) == [("deleted-everywhere", "w-west", 3)]
+
+
+def test_a_canary_that_comes_after_it_was_deleted_elsewhere_is_no_loss(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    fill(server, "w-east", [])
+    fill(server, "w-west", [(f"w-west.{key}", key.encode(), None) for key in ("k0", "_canary", "k1", "k2")])
+    for region in REGIONS:
+        config = {"name": f"r-{region}", "storage": "memory", "allow_direct": True, "sources": sources()}
+        server.api(f"STREAM.CREATE.r-{region}", config)
+    wait_for(server, 4)
+    for name in ("w-west", "r-west"):
+        server.api(f"STREAM.MSG.DELETE.{name}", {"seq": 2})
+    report = audit_server(spark, server, tmp_path, canaries=CANARIES)
+    assert {(finding.code, finding.stream, finding.count) for finding in report.findings} == {
+        ("VA113", "w-west", 1),
+        ("VA113", "r-west", 1),
+    }
+    assert report.verdict() is AuditVerdict.PASS
+    # Any other message is missed.
+    server.api("STREAM.MSG.DELETE.r-west", {"seq": 3})
+    assert errors(audit_server(spark, server, tmp_path, canaries=CANARIES)) == [("lost-middle", "r-west", 1)]
 
 
 @pytest.mark.night

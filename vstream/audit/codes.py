@@ -317,6 +317,22 @@ ALL: Final = (
         _NOTE,
     ),
     _code(
+        "canaries-late",
+        "VA113",
+        "canaries-late",
+        "`{stream}` differs from others by {n:canary|canaries} of `{origin}`, which came late to a region",
+        """
+        A region has a message on the `canary` subject that its write stream and other regions no longer have.
+
+        ## What it means
+        `vstream probe` deletes canaries where they have arrived. One that was held up on its way, such as to a server that was paused, arrives after that, and stays until limits of the read stream remove it.
+
+        ## What to do
+        Nothing.
+        """,
+        _NOTE,
+    ),
+    _code(
         "duplicated",
         "VA201",
         "duplicated",

@@ -319,14 +319,16 @@ class AuditPipeline:
         )
         if suspects is not None:
             result = result.unionByName(
-                classify.find_message_differences(messages, copies, cut, extents, suspects, size=self.bucket_size)
+                classify.find_message_differences(
+                    messages, copies, cut, extents, suspects, self.context.canaries, size=self.bucket_size
+                )
             )
         strange = differing_messages.find_misplaced_buckets(folded.buckets)
         if {part for part, _ in strange} & {"foreign", "ahead"}:
             ahead = {bucket for part, bucket in strange if part == "ahead"}
             result = result.unionByName(classify.find_misplaced(copies, cut, ahead, size=self.bucket_size))
         if cut.holes:
-            result = result.unionByName(classify.find_deleted_everywhere(copies, cut, self.context.with_canary))
+            result = result.unionByName(classify.find_deleted_everywhere(copies, cut, self.context.canaries))
         if not folded.is_in_order:
             result = result.unionByName(classify.find_reordered(messages.behind, backsteps))
         return result

@@ -197,6 +197,12 @@ def canary_subject(stream: VirtualStream, origin: str) -> str | None:
     return ".".join(origin if token == PARTIAL_WILDCARD else token for token in stream.canary.split("."))
 
 
+def list_canary_subjects(stream: VirtualStream) -> tuple[str, ...]:
+    """The subjects on which a probe publishes in the regions of *stream*; none if none was agreed on."""
+    subjects = (canary_subject(stream, region) for region in stream.regions)
+    return tuple(dict.fromkeys(subject for subject in subjects if subject is not None))
+
+
 def probe_subject(pattern: str) -> str:
     """A literal subject under *pattern* that no application uses."""
     return ".".join("_vstream_probe" if is_wildcard(token) else token for token in pattern.split("."))

@@ -23,6 +23,7 @@ from vstream.audit.state.state import AuditState, UnusableStateError
 from vstream.audit.tables.audit_tables import extract_tables, store_tables, to_spark
 from vstream.audit.tables.context import AuditContext
 from vstream.errors import NotReachableError, VstreamError
+from vstream.topology.naming import list_canary_subjects
 from vstream.topology.units import spell_nanoseconds
 
 _MAX_BEFORE_SPARK = 200_000
@@ -107,6 +108,7 @@ def make_context(request: AuditRequest, servers: AuditedServers) -> AuditContext
     """What is known of *servers* besides messages."""
     sample, since_ns = request.sample, request.since_ns
     names = {stream.virtual for stream in servers.streams}
+    with_canary = [stream for stream in servers.topology.streams if stream.name in names and stream.canary is not None]
     stretch = servers.topology.stretch
     # A part that passes is not the whole: whoever reads the verdict sees what it is about.
     part = f", the last {spell_nanoseconds(since_ns)}" if since_ns is not None else ""
@@ -114,7 +116,7 @@ def make_context(request: AuditRequest, servers: AuditedServers) -> AuditContext
     return AuditContext(
         subject=f"{servers.topology.name} on {servers.description}{part}",
         models={stream.name: stream.consistency.value for stream in servers.topology.streams if stream.name in names},
-        with_canary=frozenset(stream.name for stream in servers.topology.streams if stream.canary is not None),
+        canaries={stream.name: list_canary_subjects(stream) for stream in with_canary},
         is_narrow=since_ns is not None,
         is_sampled=sample is not None,
         stretch=stretch.cluster if stretch is not None else None,

@@ -7,7 +7,7 @@ a limit may have removed is not reported as lost.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -46,6 +46,7 @@ _SLICE_SEQUENCES: Final = 64
 RANGED: Final = frozenset({"expired", "deleted-everywhere", "canaries"})
 """Kinds of differences whose rows describe a range of messages."""
 _ENDS: Final = StructType([DIFFERENCES["virtual"], DIFFERENCES["origin"], DIFFERENCES["origin_seq"]])
+_CANARIES: Final = make_schema("virtual string, usual_key string")
 _LASTS: Final = make_schema("virtual string, stream string, last_seq bigint")
 _HOLES: Final = make_schema("virtual string, origin string, region string, first bigint, last bigint")
 
@@ -56,13 +57,30 @@ def find_message_differences(
     cut: CutTables,
     extents: DataFrame,
     suspects: DataFrame,
+    canaries: Mapping[str, Sequence[str]],
     *,
     size: int = BUCKET_SIZE,
 ) -> DataFrame:
-    """DIFFERENCES of the messages of *messages* in the buckets `suspects`, except for those of order."""
+    """DIFFERENCES of the messages of *messages* in the buckets `suspects`, except for those of order; *canaries* by virtual stream."""
     grid = _tabulate_messages(messages.differing, cut, suspects, size).persist()
     absent = _classify_absent(grid, copies, cut, extents, messages.ids)
-    return _classify_present(grid).unionByName(absent).unionByName(_classify_at_origins(grid, cut, extents))
+    result = _classify_present(grid).unionByName(absent).unionByName(_classify_at_origins(grid, cut, extents))
+    return _excuse_late_canaries(result, grid, canaries) if canaries else result
+
+
+def _excuse_late_canaries(result: DataFrame, grid: DataFrame, canaries: Mapping[str, Sequence[str]]) -> DataFrame:
+    """*result*, in which canaries that came after a probe had deleted them at their origin are no loss."""
+    subjects = [(virtual, subject) for virtual, listed in canaries.items() for subject in listed]
+    late = (
+        grid.where(F.col("own").isNull())
+        .join(
+            F.broadcast(make_table(grid.sparkSession, subjects, _CANARIES)), ["virtual", "usual_key"], how="left_semi"
+        )
+        .select(*MESSAGE, F.lit(True).alias("is_late"))
+    )
+    is_excused = F.coalesce("is_late", F.lit(False)) & F.col("kind").isin(*MISSING, "not-at-origin")
+    kind = F.when(is_excused, F.lit("canaries-late")).otherwise(F.col("kind"))
+    return result.join(F.broadcast(late), [*MESSAGE], how="left").withColumn("kind", kind).drop("is_late")
 
 
 def _tabulate_messages(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> DataFrame:
@@ -490,7 +508,7 @@ def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET
     return select_young(copies).select(*ORIGIN, F.expr(f"origin_seq div {size}").alias("bucket")).distinct()
 
 
-def find_deleted_everywhere(copies: DataFrame, cut: CutTables, with_canary: Iterable[str] = ()) -> DataFrame:
+def find_deleted_everywhere(copies: DataFrame, cut: CutTables, with_canary: Collection[str]) -> DataFrame:
     """
     DIFFERENCES of messages missing in the middle of origins (`CutTables.holes`) and in all readers: one row per range.
 

@@ -39,7 +39,7 @@ from vstream.audit.tables.stream_settings import is_origin
 from vstream.audit.tables.table_store import TableStore
 from vstream.value_class import value_class
 
-_QUIET: Final = frozenset(BY_KIND[kind].code for kind in ("pending", "removed", "canaries"))
+_QUIET: Final = frozenset(BY_KIND[kind].code for kind in ("pending", "removed", "canaries", "canaries-late"))
 """Codes of findings that leave a virtual stream right: what is on its way, and what limits or probes have removed."""
 _ENDS = make_schema("virtual string, origin string, until bigint")
 MAX_JUDGED: Final = 200_000

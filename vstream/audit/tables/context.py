@@ -26,8 +26,8 @@ class AuditContext:
     """What is audited, as shown to users."""
     models: Mapping[str, str] = field(default_factory=dict)
     """The consistency of each virtual stream: a value of `topology.model.Consistency`."""
-    with_canary: frozenset[str] = frozenset()
-    """The virtual streams in which `vstream probe` may publish canaries, and delete them again."""
+    canaries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By virtual stream, the subjects on which `vstream probe` may publish canaries, which it deletes again."""
     windows: tuple[tuple[str, int, int], ...] = ()
     """Injected faults: name, start and end, in nanoseconds since 1970."""
     is_narrow: bool = False

@@ -171,7 +171,7 @@ def is_missing(scan: Scan, stream: VirtualStream, message: DirectMessage, subjec
     """Whether clients miss *message*: no filler, no canary, and not too old for the stream of *scan*."""
     if FILLER_HEADER.lower() in map(str.lower, message.headers):
         return False
-    if any(naming.canary_subject(stream, region) == subject for region in stream.regions):
+    if subject in naming.list_canary_subjects(stream):
         return False
     max_age = scan.limit(MAX_AGE) / SECOND_NS
     return not max_age or to_unix_seconds(message.stored_at) >= time.time() - max_age
