@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -36,6 +37,16 @@ def demo(temporary: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def test_a_checkout_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    for name in ("pyproject.toml", "scripts/bootstrap", "scripts/constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv").touch()  # in the way of a directory, for every user
+    ran = subprocess.run([tmp_path / "scripts" / "bootstrap"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert f"error: {tmp_path}/.venv cannot be made: copy the checkout" in ran.stderr
 
 
 def test_the_demo_shows_nine_servers_six_streams_and_a_green_matrix(temporary: Path) -> None:
