@@ -67,6 +67,8 @@ def test_init_writes_a_topology_that_is_valid(tmp_path: Path) -> None:
     assert "no limit" not in ran.err
     schema = json.loads((tmp_path / "topology.schema.json").read_text())
     assert schema == vstream("schema").json()
+    named = vstream("init", "two regions.yaml", cwd=tmp_path)
+    assert named.err.endswith("next: vstream validate 'two regions.yaml'\n"), "a shell takes what is to be typed"
 
 
 def test_init_overwrites_nothing_unless_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -26,11 +27,13 @@ name: {name}                  # streams are marked with this name as their owner
 server_version: "2.12"      # the oldest nats-server that must be able to run this
 {routing}
 security:
-  transport:                # real servers speak TLS on every port, with these files on each: docs/security.md. A lab does
-    cert_file: /etc/nats/server.pem        # with `vstream lab up --tls`, and makes its own
+  # Real servers speak TLS on every port, with these files on each: docs/security.md. A lab needs none: with
+  # `vstream lab up --tls` it makes its own.
+  transport:
+    cert_file: /etc/nats/server.pem
     key_file: /etc/nats/server-key.pem
     ca_file: /etc/nats/ca.pem
-    # peer_name: servers.acme.example      # of servers' certificates alone, if the authority signs others, too
+    # peer_name: servers.acme.example   # only in servers' certificates, if the authority signs others, too
 
 regions:                    # one cluster each
   west:
@@ -157,4 +160,4 @@ def _write_starter(file: Path, name: str, routing: Routing) -> None:
     files = {file: text, schema_file: json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"}
     for path, content in files.items():
         save_output(path, content)
-    console.print_note(f"wrote {file} and {schema_file.name}; next: vstream validate {file}")
+    console.print_note(f"wrote {file} and {schema_file.name}; next: vstream validate {shlex.quote(str(file))}")

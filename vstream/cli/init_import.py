@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def write_topology_of_servers(
         for line in view.render_import(imported):
             out.print(line)
     if not is_stdout:
-        next_step = f"next: vstream plan {file}{' --adopt all' if imported.adopts else ''}"
+        next_step = f"next: vstream plan {shlex.quote(str(file))}{' --adopt all' if imported.adopts else ''}"
         if imported.plan is None:
             next_step = f"it is not valid yet: `vstream validate {file}` says why"
         console.print_note(f"{file} is written; {next_step}")
