@@ -71,16 +71,12 @@ class Linter:
             selection=self.config.selection,
             running=self.running,
         )
+        checked = CheckResult(report=report, stale={}, before_baseline=report, fail_on=self.config.fail_on)
         if self.baseline is None:
-            return CheckResult(report=report, stale={}, before_baseline=report, fail_on=self.config.fail_on)
+            return checked
         new, missing = self.baseline.split(report.findings)
         stale = {key: count for key, count in missing.items() if self._is_looked_for(key, self.baseline, report)}
-        return CheckResult(
-            report=replace(report, findings=new),
-            stale=stale,
-            before_baseline=report,
-            fail_on=self.config.fail_on,
-        )
+        return replace(checked, report=replace(report, findings=new), stale=stale)
 
     def update_baseline(self, report: LintReport, anchor: Anchor) -> Baseline:
         """What was found as a baseline, at first relative to *anchor*; entries of files and rules not looked at stay."""

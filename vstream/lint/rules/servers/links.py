@@ -250,7 +250,6 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
         yield from _check_remotes_without_effect(server)
         yield from _check_defaults_for_nobody(server)
         yield from _check_passwords_beside_keys(server)
-        yield from _check_ignored_in_mqtt(server)
         yield from _check_ignored_keys(server)
 
 
@@ -279,17 +278,6 @@ def _check_ignored_keys(server: ServerConf) -> Iterator[Violation]:
                     message=f"the server does not know `{written.key}` here, and ignores it",
                     hint=suggest_closest(written.key.lower(), list(options), "options"),
                 )
-
-
-def _check_ignored_in_mqtt(server: ServerConf) -> Iterator[Violation]:
-    """All versions warn of it, and `nats-server -t` refuses what they warn of (server/opts.go, parseMQTT)."""
-    replicas = entry(table(server.root, "mqtt"), "consumer_replicas")
-    if replicas is not None:
-        yield Violation(
-            at=replicas.key_span,
-            message="servers ignore `consumer_replicas`, and `nats-server -t` refuses it",
-            hint="remove it: consumers have as many replicas as their stream",
-        )
 
 
 def _check_passwords_beside_keys(server: ServerConf) -> Iterator[Violation]:
