@@ -19,7 +19,7 @@ from vstream.plan.plan import Gate, GateKind, Plan
 from vstream.plan.saved import require_same, to_dict
 from vstream.plan.stages import list_stages, stage_as_dict
 from vstream.topology.bundle import Bundle
-from vstream.topology.stream_config import StreamConfig, read_held
+from vstream.topology.stream_config import StreamConfig, parse_noted_messages
 
 TWO = ["west", "central"]
 ALL = ["west", "central", "east"]
@@ -324,7 +324,7 @@ async def test_what_a_killed_run_has_moved_is_recorded_by_the_next_whoever_leads
     plan = plan_change(servers, moved)
     (move,) = [change for change in plan.changes if change.config.name == "foo"]
     await execute_plan(replace(plan, changes=(move,), gates=(), rule_changes=()), servers.administer(None))
-    assert read_held(servers.streams_by_name["foo"].config) == {1: "t1", 7: "t7"}
+    assert parse_noted_messages(servers.streams_by_name["foo"].config) == {1: "t1", 7: "t7"}
     observed = replace(servers.observe(), at=datetime.now(UTC) + timedelta(seconds=passed))
     left = make_plan("acme", moved, observed)
     assert "foo" not in {change.config.name for change in left.changes}
@@ -348,7 +348,7 @@ async def test_what_has_moved_and_is_recorded_leaves_nothing_to_do(*, has_begun:
     left = make_plan("acme", streams_at("east"), replace(servers.observe(), at=datetime.now(UTC)))
     assert [gate.kind for gate in left.interrupted_gates] == [GateKind.MOVE_IS_RECORDED] * (not has_begun)
     assert servers.calls.count("update foo") == 1 + has_begun
-    assert read_held(servers.streams_by_name["foo"].config) == {1: "t1", 7: "t7"}
+    assert parse_noted_messages(servers.streams_by_name["foo"].config) == {1: "t1", 7: "t7"}
 
 
 def streams_at(home: str) -> Bundle:

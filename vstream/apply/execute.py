@@ -52,7 +52,7 @@ from vstream.topology.stream_config import (
     with_noted_scaling,
     with_recorded_positions,
     with_start_sequences,
-    with_unmeasured_ends,
+    with_unmeasured_dead_sources,
     without_noted_move,
 )
 from vstream.value_class import value_class
@@ -552,7 +552,7 @@ class _PlanRun:
             config = start_sequence.preserve_start_sequences(config, created)
         if is_move(change):  # it has servers record the move, and sees whether messages were lost
             config = with_noted_move(config, int(time.time()), self.before.held.get(config.name, {}))
-        return with_unmeasured_ends(config, change.dead_sources) if change.dead_sources else config
+        return with_unmeasured_dead_sources(config, change.dead_sources) if change.dead_sources else config
 
 
 def _without_gates_of(streams: Collection[str], stage: PlanStage) -> PlanStage:

@@ -70,7 +70,7 @@ class MaybeAlive:
 
 
 @value_class
-class NotStarted:
+class ServersNotStarted:
     """A region that is to come back, and whose servers a lab starts with approval only: nothing is planned before."""
 
 
@@ -105,7 +105,7 @@ class PlannedChange:
         return self.applied is not None and self.applied.is_done and self.failure is None
 
 
-RegionResult: TypeAlias = MaybeAlive | NotStarted | PlannedChange
+RegionResult: TypeAlias = MaybeAlive | ServersNotStarted | PlannedChange
 """How far a change of a region has come."""
 
 
@@ -166,11 +166,11 @@ async def fail_over(
     return change
 
 
-async def fail_back(request: RegionRequest, watch: RegionWatch) -> NotStarted | PlannedChange:
+async def fail_back(request: RegionRequest, watch: RegionWatch) -> ServersNotStarted | PlannedChange:
     """Take a region that was given up in again, once its servers run. For the rest see `_plan_and_apply`."""
     edit = request.before.take_in(request.region)
     if not await _bring_servers_back(edit, request, watch):
-        return NotStarted()
+        return ServersNotStarted()
     return await _plan_and_apply(edit, request, watch)
 
 

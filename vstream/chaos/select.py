@@ -134,7 +134,7 @@ def find_physical_stream(topology: Topology, name: str, region: str | None) -> s
     virtual = next((declared for declared in topology.streams if declared.name == name), None)
     if virtual is None:
         return name
-    if virtual.consistency.has_origin or (virtual.is_order_named and region is None):
+    if virtual.consistency.has_origin or (virtual.is_virtual_name_of_order and region is None):
         return physical.mirrored_stream(virtual) or name
     if region not in virtual.regions:
         raise UnknownNameError(

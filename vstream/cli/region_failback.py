@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.region_change import NotStarted, fail_back
+from vstream.apply.region_change import ServersNotStarted, fail_back
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.region_steps import load_edit, make_request, make_watch, report_end_or_exit
@@ -40,7 +40,7 @@ def command(
     result = run(fail_back(request, watch))
     if output == "json":
         print_json("failback", view.as_dict(result, (region,)))
-    if isinstance(result, NotStarted):
+    if isinstance(result, ServersNotStarted):
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
         return
     report_end_or_exit(result, f"Region {region} is in again. {file} says so: commit it.")

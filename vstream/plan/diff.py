@@ -46,7 +46,7 @@ from vstream.topology.stream_config import (
     SCALED_KEY,
     ObservedStream,
     StreamConfig,
-    list_unmeasured_ends,
+    list_unmeasured_dead_sources,
     source_name,
     with_noted_scaling,
 )
@@ -183,7 +183,7 @@ def _update(
         yield blocked
         return
     desired = start_sequence.preserve_start_sequences(stream.config, _make_canonical_config(observed, context))
-    left_open = list_unmeasured_ends(observed.config)
+    left_open = list_unmeasured_dead_sources(observed.config)
     config = StreamConfig(name=desired.name, fields={**_unknown_fields(desired, observed.config), **desired.fields})
     if scaled_at := observed.config.metadata_value(SCALED_KEY):
         config = with_noted_scaling(config, scaled_at)

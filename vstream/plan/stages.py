@@ -31,7 +31,7 @@ from vstream.topology.stream_config import (
     FORMER_PREFIX,
     ROUTING_KEY,
     StreamConfig,
-    account_in,
+    account_in_name,
     shares_account_with_write,
 )
 from vstream.value_class import value_class
@@ -278,7 +278,9 @@ def _leaves_former(plan: Plan) -> bool:
     """Whether streams of a layout are deleted that the topology has left, or will not move to."""
     unreached = {rule.source.rpartition(" ")[2] for rule in plan.rule_changes if rule.after is None}
     deleted = [change.config.name for change in plan.changes if isinstance(change, Delete)]
-    return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in deleted)
+    return any(
+        name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in_name(name))}.>" in unreached for name in deleted
+    )
 
 
 def gate_as_dict(gate: Gate) -> dict[str, Any]:

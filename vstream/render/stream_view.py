@@ -132,7 +132,7 @@ def lookup_subjects(topology: Topology, stream: VirtualStream, part: PhysicalPar
     the order its name, it can once every server maps publishes away from it (`Stage.ADD_CLIENT_SUBJECTS`), unless it publishes
     them again for core subscribers: these it would store once more.
     """
-    if part.role is Role.ORDER and stream.is_order_named:
+    if part.role is Role.ORDER and stream.is_virtual_name_of_order:
         return stream.subjects
     if part.role is not Role.READ or not profile_of(topology).read_stream_declares_subjects(stream):
         return ()

@@ -277,7 +277,7 @@ def _decode_stream(
         origin=settings(model.Role.ORIGIN, (home, wide) if consistency.has_origin else ()),
         order=settings(model.Role.ORDER, () if consistency.has_origin else (wide,)),
         consistency=consistency,
-        is_order_named=_names_order(stream) and PROFILES[model.Routing(document.routing)].has_physical_names,
+        is_virtual_name_of_order=_names_order(stream) and PROFILES[model.Routing(document.routing)].has_physical_names,
         routing=model.Routing(document.routing),
         follows_former=document.moves_from is not None,
         canary=stream.canary,

@@ -401,7 +401,7 @@ class VirtualStream:
     order: Mapping[str, StreamSettings] = field(default_factory=dict)
     """By place, one at most: the stretch cluster."""
     consistency: Consistency = Consistency.VIRTUAL
-    is_order_named: bool = False
+    is_virtual_name_of_order: bool = False
     """Whether the ordering stream carries the virtual name, instead of nobody: with `routing: mapped` alone."""
     routing: Routing = Routing.MAPPED
     """That of the whole topology: names of physical streams depend on it."""
@@ -424,7 +424,7 @@ class VirtualStream:
     @property
     def has_namesake(self) -> bool:
         """Whether one physical stream is what all regions mean by the virtual name, and mirrors answer Direct Get for it."""
-        return self.consistency.has_origin or self.is_order_named
+        return self.consistency.has_origin or self.is_virtual_name_of_order
 
     @cached_property
     def physical(self) -> tuple[PhysicalPart, ...]:

@@ -233,20 +233,20 @@ def _transform(transform: Mapping[str, Json]) -> tuple[str, str]:
     return str(transform.get("src", "")), str(transform.get("dest", ""))
 
 
-def account_in(name: str) -> str | None:
+def account_in_name(name: str) -> str | None:
     """The account, or the domain, in the *name* of a stream: `R_west` of `R_west/foo`."""
     return name.rpartition(ACCOUNT_SEPARATOR)[0] or None
 
 
 def is_in_domain(name: str) -> bool:
     """Whether the stream called *name* is in a JetStream domain."""
-    account = account_in(name)
+    account = account_in_name(name)
     return account is not None and not account.startswith(HIDDEN_PREFIXES)
 
 
 def shares_account_with_write(name: str) -> bool:
     """Whether the stream *name* shares its domain, or its region's account, with write and read streams."""
-    return is_in_domain(name) or (account_in(name) or "").startswith(REGION_ACCOUNT_PREFIX)
+    return is_in_domain(name) or (account_in_name(name) or "").startswith(REGION_ACCOUNT_PREFIX)
 
 
 def source_api(account: str) -> str:
@@ -261,7 +261,7 @@ def source_name(source: Mapping[str, Json], reader: str) -> str:
     *reader* is the stream that it belongs to: without `external` it takes from a stream beside it.
     """
     name, api = str(source["name"]), str(_object(source.get("external")).get("api") or "")
-    account = account_in(reader) if not api else _account_of_api(api)
+    account = account_in_name(reader) if not api else _account_of_api(api)
     return name if account in {None, api} else f"{account}{ACCOUNT_SEPARATOR}{name}"
 
 
@@ -277,8 +277,8 @@ def header_name(stream: str, reader: str | None = None) -> str:
 
     *reader* is the stream that took it (server/stream.go, composeIName).
     """
-    account, name = account_in(stream), stream.rpartition(ACCOUNT_SEPARATOR)[2]
-    if account is None or (reader is not None and account == account_in(reader)):
+    account, name = account_in_name(stream), stream.rpartition(ACCOUNT_SEPARATOR)[2]
+    if account is None or (reader is not None and account == account_in_name(reader)):
         return name
     return f"{name}:{short_hash(source_api(account))}"
 
@@ -329,7 +329,7 @@ def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int], pre
     return config.with_fields(metadata={**config.metadata, **recorded})
 
 
-def list_unmeasured_ends(config: StreamConfig) -> dict[str, tuple[int, int]]:
+def list_unmeasured_dead_sources(config: StreamConfig) -> dict[str, tuple[int, int]]:
     """Dead streams of which *config* says that nobody has measured yet how far it is in them: see `Update.dead_sources`."""
     starts, ends = parse_positions(config.metadata, TAKEN_KEY), parse_positions(config.metadata, AFTER_KEY)
     return {name: (starts[name], ends[name]) for name in starts.keys() & ends.keys()}
@@ -352,14 +352,14 @@ def with_noted_scaling(config: StreamConfig, at: str | None) -> StreamConfig:
     return config.with_fields(metadata=metadata if at is None else {**metadata, SCALED_KEY: at})
 
 
-def read_held(config: StreamConfig) -> dict[int, str]:
+def parse_noted_messages(config: StreamConfig) -> dict[int, str]:
     """What `with_noted_move` has noted: times of messages by their sequences."""
     pairs = (entry.partition("@") for entry in (config.metadata_value(HELD_KEY) or "").split())
     return {int(seq): stored_at for seq, _, stored_at in pairs if seq.isdecimal()}
 
 
-def with_unmeasured_ends(config: StreamConfig, ends: Mapping[str, tuple[int, int]]) -> StreamConfig:
-    """*config* that says so of the dead streams *ends*, for `list_unmeasured_ends`."""
+def with_unmeasured_dead_sources(config: StreamConfig, ends: Mapping[str, tuple[int, int]]) -> StreamConfig:
+    """*config* that says so of the dead streams *ends*, for `list_unmeasured_dead_sources`."""
     config = with_recorded_positions(config, {name: seq for name, (seq, _) in ends.items()}, TAKEN_KEY)
     return with_recorded_positions(config, {name: last for name, (_, last) in ends.items()}, AFTER_KEY)
 

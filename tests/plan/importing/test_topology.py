@@ -370,8 +370,11 @@ def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) 
     observed = imports.running(topology)
     written, read = again(observed if is_marked else without_marks(observed), "acme")
     assert written.undescribed == ()
-    assert {stream.name: (stream.consistency, stream.is_order_named, stream.regions) for stream in read.streams} == {
-        stream.name: (stream.consistency, stream.is_order_named, stream.regions) for stream in topology.streams
+    assert {
+        stream.name: (stream.consistency, stream.is_virtual_name_of_order, stream.regions) for stream in read.streams
+    } == {
+        stream.name: (stream.consistency, stream.is_virtual_name_of_order, stream.regions)
+        for stream in topology.streams
     }
     # Buckets are said as such; that somebody has to look where their keys are written, too.
     data = yaml.parse(written.text.encode(), "found.yaml").data

@@ -134,7 +134,7 @@ def describe_routing(topology: Topology, bundle: Bundle) -> str:
     )
     if not profile_of(topology).has_roots and rules > _MANY_RULES_COUNT:
         text += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"
-    if named := [f"`{stream.name}`" for stream in topology.streams if stream.is_order_named]:
+    if named := [f"`{stream.name}`" for stream in topology.streams if stream.is_virtual_name_of_order]:
         text += (
             f"; consumers on {', '.join(named)} live in the stretch cluster: their messages and acknowledgements cross regions, "
             "and a region that is cut off has none (docs/consistency.md)"

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from vstream.apply.region_change import NotStarted, PlannedChange, RegionResult
+from vstream.apply.region_change import PlannedChange, RegionResult, ServersNotStarted
 from vstream.health.live.drain import DrainState
 from vstream.plan import saved
 from vstream.plan.live.dead_regions import DeathReport, DeathVerdict
@@ -52,7 +52,7 @@ def as_dict(result: RegionResult, regions: Sequence[str]) -> dict[str, Any]:
         plan = saved.to_dict(result.planned.plan)
         homes = dict(sorted(result.homes.items()))
         change = {"homes": homes, "losses": plan["losses"], "plan": plan, "done": result.is_done}
-    heard = None if isinstance(result, NotStarted) else _report_as_dict(result.report)
+    heard = None if isinstance(result, ServersNotStarted) else _report_as_dict(result.report)
     return {"region": regions[0], "also": list(regions[1:]), "proof": heard, **change}
 
 

@@ -222,7 +222,7 @@ def _write_stream(
         "subjects": list(stream.subjects),
         **({"consistency": stream.consistency.value} if stream.consistency is not Consistency.VIRTUAL else {}),
         **({"home": stream.home} if stream.home else {}),
-        **({"virtual_name": "order"} if stream.is_order_named else {}),
+        **({"virtual_name": "order"} if stream.is_virtual_name_of_order else {}),
         **({} if everywhere else {"regions": list(stream.regions)}),
         **({"takes_over": stream.takes_over} if stream.takes_over else {}),
         **({"counters": True} if _has_counters(stream) else {}),

@@ -38,7 +38,7 @@ class RecognisedStream:
     regions: tuple[str, ...]
     parts: tuple[MatchedStream, ...]
     home: str | None = None
-    is_order_named: bool = False
+    is_virtual_name_of_order: bool = False
     takes_over: str | None = None
 
 
@@ -112,7 +112,7 @@ def _recognise_stream(
         regions=tuple(region for region in layout.regions if region in has),
         parts=tuple(parts),
         home=origin.place if origin is not None and model is Consistency.HOMED else None,
-        is_order_named=model is Consistency.ORDERED and name in mirrored,
+        is_virtual_name_of_order=model is Consistency.ORDERED and name in mirrored,
         takes_over=_find_taken_over(name, parts) if model is Consistency.VIRTUAL else None,
     )
 

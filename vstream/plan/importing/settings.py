@@ -66,13 +66,13 @@ _STREAM_SETTINGS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 """Fields with a key in the language, and how their values are written."""
 
 
-def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role: Role) -> Data:
+def find_differing_settings(fields: Mapping[str, Json], unset: Mapping[str, Json], role: Role) -> Data:
     """
-    The settings of a physical stream that *has* these fields, and would have the fields *would* without settings.
+    The settings of a physical stream that has these *fields*, and would have those of *unset* without settings.
 
     Keys of the language, and `placement_tags`, `metadata` and `config`.
     """
-    form, default = _to_canonical(has, role), _to_canonical(would, role)
+    form, default = _to_canonical(fields, role), _to_canonical(unset, role)
     differing = [field for field in _STREAM_SETTINGS if form[field] != default[field]]
     stated: Data = {word: spelled(form[field]) for field in differing for word, spelled in [_STREAM_SETTINGS[field]]}
     tags, default_tags = _list_tags(form), _list_tags(default)
@@ -151,7 +151,7 @@ def express_consumer(fields: Mapping[str, Json]) -> Data | None:
 def find_bucket_path(stream: RecognisedStream) -> tuple[str, str] | None:
     """Where a topology writes *stream* as a bucket: `kv` or `objects`, and the name there. None if it is no bucket."""
     # Streams that are read by mappings are no buckets for clients (VS144).
-    if not stream.consistency.has_origin and not stream.is_order_named:
+    if not stream.consistency.has_origin and not stream.is_virtual_name_of_order:
         return None
     for section, prefix in (("kv", KEY_VALUE_PREFIX), ("objects", OBJECTS_PREFIX)):
         name = stream.name.removeprefix(prefix)
@@ -167,7 +167,7 @@ def express_bucket(virtual: RecognisedStream, stream: Data) -> Data:
     )
     levels = {**stream.get("read", {}), **stream.get("write", {}), **stream}
     words = {word: levels[word] for word in _SAME_IN_BUCKETS if word in levels}
-    if virtual.is_order_named and len(virtual.regions) > 1:
+    if virtual.is_virtual_name_of_order and len(virtual.regions) > 1:
         words["writers"] = "one-per-key"  # without it there is none (VS143); whether it is true, somebody has to look
     if has["max_age"]:
         words["ttl"] = spell_nanoseconds(has["max_age"])

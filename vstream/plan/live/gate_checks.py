@@ -24,7 +24,7 @@ from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
 from vstream.plan.transitions.pause_publishers import require_still_paused
 from vstream.timing import EXPIRY_SKEW_SECONDS, MOVE_START_SECONDS
-from vstream.topology.stream_config import MOVED_KEY, parse_metadata, read_held
+from vstream.topology.stream_config import MOVED_KEY, parse_metadata, parse_noted_messages
 from vstream.topology.stream_limits import MAX_AGE, MAX_MESSAGES, MESSAGE_TTL, read_limit, read_limits
 from vstream.value_class import value_class
 
@@ -229,7 +229,11 @@ class LiveGateChecker:
 
     async def _require_contents(self, name: str) -> None:
         before = self._before_move.get(name)
-        noted = before.stored_at if before is not None else read_held((await self._positions.read_stream(name)).config)
+        noted = (
+            before.stored_at
+            if before is not None
+            else parse_noted_messages((await self._positions.read_stream(name)).config)
+        )
         stored = await self._read_times(name, list(noted))
         stream = await self._positions.read_stream(name)
         changed = [seq for seq, time_before in noted.items() if stored.get(seq) != time_before]
@@ -255,7 +259,7 @@ class LiveGateChecker:
             if copy.last_seq > origin.last_seq:
                 ends = f"`{stream}` ends at {origin.last_seq:,}, and its copy `{name}` at {copy.last_seq:,}"
                 return f"{ends}: it has lost messages that the copy holds"
-            gone = {seq: time for seq, time in read_held(origin.config).items() if seq < origin.first_seq}
+            gone = {seq: time for seq, time in parse_noted_messages(origin.config).items() if seq < origin.first_seq}
             copied_at = await self._read_times(name, list(gone))
             lost = [
                 seq for seq in copied_at if copied_at[seq] == gone[seq] and not _may_be_removed(origin, seq, gone[seq])

@@ -144,10 +144,10 @@ def block_unreachable_sources(outcomes: Sequence[Outcome], context: DiffContext)
         if not isinstance(change, Update):
             continue
         for origin in change.dropped_sources:
-            if stream_config.is_in_domain(origin) and (stream_config.account_in(origin) or "") not in domains:
+            if stream_config.is_in_domain(origin) and (stream_config.account_in_name(origin) or "") not in domains:
                 yield Blocked.of(
                     change,
-                    reason=f"nobody can ask `{stream_config.account_in(origin)}` whether everything of `{origin}` has been taken",
+                    reason=f"nobody can ask `{stream_config.account_in_name(origin)}` whether everything of `{origin}` has been taken",
                     hint=_STEPS_HINT,
                 )
 

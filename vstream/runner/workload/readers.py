@@ -60,7 +60,7 @@ def classify_failure(error: VstreamError) -> tuple[OperationOutcome, str]:
             return OperationOutcome.REJECTED, error.message
 
 
-class _Paced(ABC):
+class _PacedReader(ABC):
     """Begins an operation at each moment that is due, until it is stopped."""
 
     def __init__(self, spec: ReaderSpec | ConsumerSpec, kind: OperationKind, recorder: Recorder) -> None:
@@ -118,7 +118,7 @@ class _Paced(ABC):
         """One operation."""
 
 
-class DirectReader(_Paced):
+class DirectReader(_PacedReader):
     """Reads as *spec* says."""
 
     def __init__(self, spec: ReaderSpec, connection: ReconnectingConnection, recorder: Recorder, seed: int) -> None:
@@ -161,7 +161,7 @@ class DirectReader(_Paced):
         )
 
 
-class ConsumerReader(_Paced):
+class ConsumerReader(_PacedReader):
     """Fetches as *spec* says and acknowledges every message. A fetch takes up to `BATCH_MESSAGES`."""
 
     def __init__(self, spec: ConsumerSpec, connection: ReconnectingConnection, recorder: Recorder) -> None:

@@ -93,7 +93,7 @@ class MappedProfile(Profile):
 
     def local_name(self, stream: VirtualStream, role: Role, place: str) -> str:
         """`foo-write-west`; what clients mean by the virtual name is called so."""
-        is_namesake = role is Role.ORIGIN or (role is Role.ORDER and stream.is_order_named)
+        is_namesake = role is Role.ORIGIN or (role is Role.ORDER and stream.is_virtual_name_of_order)
         return stream.name if is_namesake else f"{stream.name}-{role.value}-{place}"
 
     def stream_accounts(self, topology: Topology) -> tuple[str | None, ...]:
@@ -254,7 +254,7 @@ class MappedProfile(Profile):
                     destinations.append(Destination(subject=stored, cluster=None if is_for_others else cluster))
             if stream.takeover_regions:
                 destinations += _leave_unchanged(topology, stream, spelled)
-            elif stream.is_order_named:
+            elif stream.is_virtual_name_of_order:
                 destinations += (
                     Destination(
                         subject=naming.physical_subject(topology.naming, stream.name, naming.NO_REGION, spelled)
