@@ -147,7 +147,7 @@ def spread(live: list[pytest.Item], items: list[pytest.Item]) -> list[pytest.Ite
 
 def _follows_streams(item: pytest.Item) -> bool:
     """Whether Spark may follow a stream in it: it gives a Python worker ten seconds to start, too few beside another Spark."""
-    return "tests/audit/source/" in item.nodeid
+    return "tests/audit/connector/" in item.nodeid
 
 
 def group_of(item: pytest.Item) -> str | None:

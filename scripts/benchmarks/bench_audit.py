@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from vstream.audit.normalise.normalise import COPIES, track_id
-from vstream.audit.source.fold import mix
+from vstream.audit.reconcile.bucket_digests import mix
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session
 from vstream.audit.stages import AuditPipeline

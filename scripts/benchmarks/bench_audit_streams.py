@@ -25,8 +25,8 @@ from bench_audit import EPOCH, Cost, apart, measure_cost, report
 from bench_goals import record
 from pyspark.sql import functions as F
 
-from vstream.audit.source.client import api_request, connect, parse_api_answer
-from vstream.audit.source.values import Access
+from vstream.audit.connector.client import api_request, connect, parse_api_answer
+from vstream.audit.connector.values import Access
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session, size_settings
 from vstream.audit.stages import AuditPipeline

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from bench_extract import fill, server
 
-from vstream.audit.source import register
-from vstream.audit.source.values import CONSUMER
+from vstream.audit.connector import register
+from vstream.audit.connector.values import CONSUMER
 from vstream.audit.spark.session import open_session
 from vstream.lab import ports
 

@@ -26,10 +26,10 @@ import psutil
 import pyarrow as pa
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from vstream.audit.source import register, stream_cuts
-from vstream.audit.source.client import api_request, connect
-from vstream.audit.source.reading import read_range
-from vstream.audit.source.values import CONSUMER, DIRECT, Access, StreamRef, split_tasks
+from vstream.audit.connector import register, stream_cuts
+from vstream.audit.connector.client import api_request, connect
+from vstream.audit.connector.reading import read_range
+from vstream.audit.connector.values import CONSUMER, DIRECT, Access, StreamRef, split_tasks
 from vstream.audit.spark.session import open_session
 from vstream.capture.digest import digest, to_signed_int64
 from vstream.lab import binaries, ports

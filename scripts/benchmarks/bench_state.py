@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import bench_goals
 from bench_extract import fill, measure_work, server, texts
 
+from vstream.audit.connector import register, stream_cuts
+from vstream.audit.connector.client import api_request, connect
+from vstream.audit.connector.values import StreamRef
 from vstream.audit.extract.stream_rows import make_stream_row
-from vstream.audit.source import register, stream_cuts
-from vstream.audit.source.client import api_request, connect
-from vstream.audit.source.values import StreamRef
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session
 from vstream.audit.stages import AuditPipeline

@@ -21,6 +21,8 @@ from tests.support.captures import Shape, clean
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
 from vstream.audit import follow
+from vstream.audit.connector import stream_cuts
+from vstream.audit.connector.values import SourceCursor, StreamCut, StreamRef
 from vstream.audit.extract import plan as planning
 from vstream.audit.extract.from_capture import extract_capture
 from vstream.audit.extract.plan import plan_extraction, take_complete_cuts
@@ -29,8 +31,6 @@ from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.follow import Follower
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import uri_of
-from vstream.audit.source import stream_cuts
-from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
 from vstream.audit.spark.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.tables import audit_tables

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from vstream.audit.connector.values import ABSENT, StreamCut, StreamRef
 from vstream.audit.extract.plan import require_readable
 from vstream.audit.request import AuditedTables, AuditRequest, NamedTarget, reserve_outputs, uri_of
-from vstream.audit.source.values import ABSENT, StreamCut, StreamRef
 from vstream.cli.app import run
 from vstream.cli.audit import find_target
 from vstream.errors import NotReachableError, VstreamError

@@ -17,8 +17,8 @@ from tests.support import access_attempts, labs
 from tests.support.command import Ran, vstream
 from tests.support.labs import processes_in
 from tests.support.paths import CERTIFICATES
+from vstream.audit.connector.client import connect as audit_client
 from vstream.audit.extract.server_access import make_local_access
-from vstream.audit.source.client import connect as audit_client
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
 from vstream.lab.state import lab_directory

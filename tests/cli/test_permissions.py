@@ -19,9 +19,9 @@ from tests.support import permitted_server
 from tests.support.command import Ran, vstream
 from tests.support.night import with_night
 from tests.support.permitted_server import PermittedServer
+from vstream.audit.connector.stream_cuts import take_cuts
+from vstream.audit.connector.values import StreamRef
 from vstream.audit.extract.server_access import make_local_access
-from vstream.audit.source.stream_cuts import take_cuts
-from vstream.audit.source.values import StreamRef
 from vstream.errors import NotPermittedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect

@@ -24,9 +24,9 @@ from vstream.jetstream.source_header import origin_of, parse_provenance
 
 READ_FILES = {
     "audit/tables/audit_tables.py",
-    "audit/source/fold.py",
-    "audit/source/login.py",
-    "audit/source/values.py",
+    "audit/reconcile/bucket_digests.py",
+    "audit/connector/login.py",
+    "audit/connector/values.py",
     "chaos/faults/base.py",
     "chaos/journal.py",
     "lab/links/proxy_process.py",
@@ -35,7 +35,7 @@ READ_FILES = {
     "lab/server_records.py",
     "lab/state.py",
     "health/live/rescue.py",
-    "audit/source/options.py",
+    "audit/connector/options.py",
     "plan/consumer_failover.py",
     "plan/saved.py",
     "render/pipeline.py",

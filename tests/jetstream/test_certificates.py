@@ -18,8 +18,8 @@ from nats.aio import transport
 from tests.support.paths import CERTIFICATES
 from tests.support.ports import free_port
 from tests.support.single_server import run_configured
-from vstream.audit.source.client import connect
-from vstream.audit.source.values import Access
+from vstream.audit.connector.client import connect
+from vstream.audit.connector.values import Access
 from vstream.errors import NotReachableError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import open_connection

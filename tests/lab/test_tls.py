@@ -18,8 +18,8 @@ import pytest
 from tests.support.command import Ran, vstream
 from tests.support.labs import processes_in
 from tests.support.ports import free_port
+from vstream.audit.connector.client import connect as audit_client
 from vstream.audit.extract.server_access import make_local_access
-from vstream.audit.source.client import connect as audit_client
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
 from vstream.lab.binaries import find_or_fetch

@@ -19,8 +19,8 @@ from nats.aio.client import Client
 from nats.js.client import JetStreamContext
 
 from tests.support.ports import free_port
-from vstream.audit.source.client import connect
-from vstream.audit.source.values import Access
+from vstream.audit.connector.client import connect
+from vstream.audit.connector.values import Access
 from vstream.errors import VstreamError
 from vstream.lab import binaries
 from vstream.lab.ports import is_free

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vstream.audit.source import register
+from vstream.audit.connector import register
 from vstream.audit.spark.session import SMALL_SETTINGS, open_session, without_codegen
 
 if TYPE_CHECKING:

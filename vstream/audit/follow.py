@@ -19,6 +19,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from vstream.audit.connector.stream_cuts import ask_for_period
+from vstream.audit.connector.values import Access, StreamCut, StreamRef
 from vstream.audit.extract import server_access
 from vstream.audit.extract.from_servers import make_context
 from vstream.audit.extract.plan import ExtractPlan, take_complete_cuts, to_server_clock
@@ -26,8 +28,6 @@ from vstream.audit.extract.read_plan import Extraction, ProcessMemory, read_plan
 from vstream.audit.report import Report
 from vstream.audit.request import LOCAL_SCHEME, MAX_STREAMS_WITH_FIGURES, AuditedServers, AuditRequest
 from vstream.audit.session import AuditSession
-from vstream.audit.source.stream_cuts import ask_for_period
-from vstream.audit.source.values import Access, StreamCut, StreamRef
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline

@@ -16,9 +16,9 @@ from tests.support.command import require_success, vstream
 from tests.support.probe_lab import until
 from tests.support.shared_lab import shared_lab
 from tests.support.topologies import begin_topology
+from vstream.audit.connector.stream_cuts import ask_for_period
+from vstream.audit.connector.values import CONSUMER
 from vstream.audit.extract.plan import plan_extraction
-from vstream.audit.source.stream_cuts import ask_for_period
-from vstream.audit.source.values import CONSUMER
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import is_from_leader
 from vstream.jetstream.connection import Connection, connect

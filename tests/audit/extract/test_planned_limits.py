@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from vstream.audit.connector.values import StreamCut, StreamRef
 from vstream.audit.extract.plan import with_planned_limits
 from vstream.audit.extract.stream_rows import make_stream_row
-from vstream.audit.source.values import StreamCut, StreamRef
 from vstream.audit.tables.schema import STREAMS
 
 

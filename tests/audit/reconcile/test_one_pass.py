@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.support.night import repetitions
+from vstream.audit.reconcile import bucket_digests
+from vstream.audit.reconcile.bucket_digests import TextHashes
 from vstream.audit.reconcile.order import find_disordered_segments
-from vstream.audit.source import fold
-from vstream.audit.source.fold import TextHashes
 
 pytestmark = pytest.mark.spark
 SEEDS = repetitions(50, night=500)
@@ -43,7 +43,7 @@ def rows(random: Random) -> list[tuple[int, int, int]]:
 def batch(some: list[tuple[int, int, int]]) -> pa.RecordBatch:
     columns = [pa.array(column, pa.int64()) for column in zip(*some, strict=True)]
     nothing = pa.nulls(len(some), pa.string())
-    return pa.RecordBatch.from_arrays([*columns, columns[0], nothing, nothing], names=list(fold.COLUMNS))
+    return pa.RecordBatch.from_arrays([*columns, columns[0], nothing, nothing], names=list(bucket_digests.COLUMNS))
 
 
 def of_files(random: Random, some: list[tuple[int, int, int]]) -> list[tuple[int, ...]]:
@@ -57,7 +57,7 @@ def of_files(random: Random, some: list[tuple[int, int, int]]) -> list[tuple[int
         batches = [batch(file[place : place + size]) for place in range(0, len(file), size)]
         result += [
             (message["track"], message["seq"], message["least"], message["last_seq"], message["greatest"])
-            for message in fold.fold(batches, frozenset(TRACKS), 4).to_pylist()
+            for message in bucket_digests.fold(batches, frozenset(TRACKS), 4).to_pylist()
             if message["bucket"] is None
         ]
     return result
@@ -67,7 +67,7 @@ def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: py
     told_of, given_up = 0, 0
     for seed in range(SEEDS):
         random = Random(seed)
-        monkeypatch.setattr(fold, "MAX_SEGMENTS", random.choice((4, 1000)))
+        monkeypatch.setattr(bucket_digests, "MAX_SEGMENTS", random.choice((4, 1000)))
         drawn = rows(random)
         segments, unsorted = find_disordered_segments(of_files(random, drawn))
         given_up += len(unsorted)
@@ -107,7 +107,7 @@ def full(random: Random) -> list[dict[str, Any]]:
             random.choice(texts),
             random.choice(texts),
         )
-        result.append(dict(zip(fold.COLUMNS, values, strict=True)))
+        result.append(dict(zip(bucket_digests.COLUMNS, values, strict=True)))
     return result
 
 
@@ -117,14 +117,14 @@ def digests(random: Random, some: list[dict[str, Any]], size: int) -> dict[tuple
     tables = []
     for file in (some[:cut], some[cut:]):
         kinds = [pa.int64()] * 4 + [random.choice((pa.string(), pa.dictionary(pa.int32(), pa.string())))] * 2
-        schema = pa.schema(list(zip(fold.COLUMNS, kinds, strict=True)))
+        schema = pa.schema(list(zip(bucket_digests.COLUMNS, kinds, strict=True)))
         step = random.choice((1, 7, 1000))
         batches = [
             pa.RecordBatch.from_pylist(file[place : place + step], schema=schema) for place in range(0, len(file), step)
         ]
-        tables.append(fold.fold(batches, frozenset(), size))
+        tables.append(bucket_digests.fold(batches, frozenset(), size))
     table = pa.concat_tables(tables)
-    told = fold.merge_digests(table.filter(pc.is_valid(table["bucket"]))).to_pylist()
+    told = bucket_digests.merge_digests(table.filter(pc.is_valid(table["bucket"]))).to_pylist()
     return {(row.pop("track"), row.pop("bucket")): row for row in told}
 
 

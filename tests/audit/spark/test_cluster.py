@@ -45,8 +45,8 @@ from tests.audit.spark.test_cluster import extract_tables, judge_tables
 from vstream.audit.spark.session import open_session
 
 def place(_):
-    import vstream.audit.source
-    return vstream.audit.source.__file__
+    import vstream.audit.connector
+    return vstream.audit.connector.__file__
 
 master, scratch, conf, url, relayed = sys.argv[1:]
 with open_session(master=master, conf=json.loads(conf)) as spark:
@@ -163,7 +163,7 @@ def test_a_cluster_says_the_same_and_so_does_what_is_left_of_it(
     assert driver.returncode == 0, two_workers.read_logs()
     places, report = (json.loads(line) for line in output.splitlines())
     # It is not the checkout that executors import.
-    assert all("vstream-source.zip" in place for place in places), places
+    assert all("vstream-connector.zip" in place for place in places), places
     assert killed
     assert two_workers.alive() == 1
     # Times of arrival and sequences are the servers', and so the same each time; only when it was asked is not.

@@ -15,8 +15,8 @@ import pytest
 
 from tests.support.audit_histories import History, Maker
 from tests.support.audit_timelines import NOW, SCRIPTED, SECOND, TROUBLES, StreamLog, Timeline
+from vstream.audit.connector.values import CONSUMER, StreamCut, StreamRef
 from vstream.audit.report import Report
-from vstream.audit.source.values import CONSUMER, StreamCut, StreamRef
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.state.closing import StateMessages, judge_and_close

@@ -16,10 +16,10 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.support.captures import make_manifest
 from tests.support.jetstream import JetStreamServer, fill
+from vstream.audit.connector.values import ABSENT, Access
 from vstream.audit.extract.from_capture import extract_capture
 from vstream.audit.extract.plan import plan_extraction
 from vstream.audit.extract.read_plan import read_in_process
-from vstream.audit.source.values import ABSENT, Access
 from vstream.audit.tables import audit_tables
 from vstream.audit.tables.schema import MESSAGES, STREAMS
 from vstream.capture.digest import digest, to_signed_int64

@@ -13,10 +13,10 @@ from pathlib import Path
 from statistics import median_low
 from typing import Final
 
+from vstream.audit.connector import stream_cuts
+from vstream.audit.connector.values import ABSENT, Access, StreamCut, StreamRef
 from vstream.audit.extract import server_access
 from vstream.audit.extract.sample import sample_subjects
-from vstream.audit.source import stream_cuts
-from vstream.audit.source.values import ABSENT, Access, StreamCut, StreamRef
 from vstream.audit.tables.stream_settings import is_origin
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import choose_hint

@@ -18,10 +18,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from vstream.audit.connector import reading, stream_cuts
+from vstream.audit.connector.values import ReadTask, StreamCut, StreamRef, group_tasks, split_tasks
 from vstream.audit.extract.plan import ExtractPlan
 from vstream.audit.extract.stream_rows import make_stream_row
-from vstream.audit.source import reading, stream_cuts
-from vstream.audit.source.values import ReadTask, StreamCut, StreamRef, group_tasks, split_tasks
 from vstream.audit.spark.daemon_threads import DaemonExecutor
 from vstream.audit.tables.schema import MESSAGES
 from vstream.audit.tables.stream_settings import is_origin

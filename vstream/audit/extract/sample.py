@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from vstream.audit.connector.client import api_request, connect
+from vstream.audit.connector.values import Access, StreamCut, StreamRef
 from vstream.audit.normalise.routes import SEPARATOR, SubjectRoute, parse_route
-from vstream.audit.source.client import api_request, connect
-from vstream.audit.source.values import Access, StreamCut, StreamRef
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import convert_malformed_errors
 from vstream.topology.bundle import RenderedStream

@@ -7,7 +7,7 @@ from hashlib import sha256
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any, Final
 
-from vstream.audit.source.values import StreamCut
+from vstream.audit.connector.values import StreamCut
 from vstream.audit.tables.stream_settings import CAPTURE, HAS_HOLES, LOST_OLDEST, SUDDEN, is_origin
 from vstream.topology.stream_limits import REMOVING, SIZES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from vstream.audit.connector.stream_cuts import SKEW_NS
 from vstream.audit.reconcile.classify import DIFFERENCES
-from vstream.audit.source.stream_cuts import SKEW_NS
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import make_schema

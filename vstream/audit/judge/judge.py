@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from vstream.audit.codes import BY_KIND, Count
+from vstream.audit.connector.values import ABSENT
 from vstream.audit.judge.delays import choose_one_in, compare_orders, measure_hops, summarize_delays
 from vstream.audit.reconcile.classify import MISSING, RANGED
 from vstream.audit.reconcile.reconcile import ORIGIN
@@ -26,7 +27,6 @@ from vstream.audit.report import (
     SequenceRange,
     StreamState,
 )
-from vstream.audit.source.values import ABSENT
 from vstream.audit.spark.local_frames import collect_arrow, plain_rows, select_virtuals
 from vstream.audit.state.closed import NO_ROUTE
 from vstream.audit.tables.context import AuditContext

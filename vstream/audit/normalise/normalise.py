@@ -19,8 +19,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from vstream.audit.connector.stream_cuts import SKEW_NS
 from vstream.audit.normalise import routes
-from vstream.audit.source.stream_cuts import SKEW_NS
 from vstream.audit.spark.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.tables.cut_tables import CutTables, tabulate_closed
 from vstream.audit.tables.schema import MESSAGES, make_schema

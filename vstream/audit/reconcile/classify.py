@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from vstream.audit.connector.stream_cuts import SKEW_NS
 from vstream.audit.reconcile.differing_messages import DifferingMessages
 from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, classify_by_cut, select_rows_near
-from vstream.audit.source.stream_cuts import SKEW_NS
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import make_schema

@@ -1,7 +1,7 @@
 """
 Stage 3 in one pass over the rows: digests and order together, without Spark's row format.
 
-Executors process files that they can open by path, one by one (`source.fold`), or else the
+Executors process files that they can open by path, one by one (`bucket_digests`), or else the
 partitions that Spark reads for them. The driver combines the results. Few rows are processed
 on the driver.
 """
@@ -18,9 +18,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from vstream.audit.reconcile import order
+from vstream.audit.reconcile import bucket_digests, order
 from vstream.audit.reconcile.reconcile import BUCKET_SIZE, BUCKETS, TRACKS, Track, classify_by_cut, select_rows_near
-from vstream.audit.source import fold
 from vstream.audit.spark.local_frames import collect_arrow, from_arrow, make_table
 from vstream.audit.tables.cut_tables import CutTables
 from vstream.errors import VstreamError
@@ -55,15 +54,17 @@ def fold_copies(
     """The result for `copies`, which are in *files* if these are given. *on_driver*: computed there."""
     readers = frozenset(track.track for track in tracks if not track.is_origin and track.origin is not None)
     if on_driver:
-        along = collect_arrow(copies.select(*fold.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
-        folded = fold.fold(along.combine_chunks().to_batches(), readers, size)
+        along = collect_arrow(copies.select(*bucket_digests.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
+        folded = bucket_digests.fold(along.combine_chunks().to_batches(), readers, size)
     elif files and {urlsplit(file).scheme for file in files} == {"file"}:
         numbers = copies.sparkSession.range(0, len(files), 1, len(files))
-        folded = collect_arrow(numbers.mapInArrow(fold.make_file_fold(files, readers, size), fold.FOLDED))
+        folded = collect_arrow(
+            numbers.mapInArrow(bucket_digests.make_file_fold(files, readers, size), bucket_digests.FOLDED)
+        )
     else:
         # From any place; it costs more per row than files that executors can open by path.
-        work = fold.make_partition_fold(readers, size)
-        folded = collect_arrow(copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED))
+        work = bucket_digests.make_partition_fold(readers, size)
+        folded = collect_arrow(copies.select(*bucket_digests.COLUMNS).mapInArrow(work, bucket_digests.FOLDED))
     return _combine(folded, copies, cut, tracks, size)
 
 
@@ -72,7 +73,7 @@ def _combine(
 ) -> SinglePassResult:
     spark = copies.sparkSession
     is_digest = pc.is_valid(digests["bucket"])
-    buckets = _make_buckets(fold.merge_digests(digests.filter(is_digest)), copies, cut, tracks, size)
+    buckets = _make_buckets(bucket_digests.merge_digests(digests.filter(is_digest)), copies, cut, tracks, size)
     places = {track.track: tuple(getattr(track, name) for name in _PLACE) for track in tracks}
     segments = _without_single_segments(
         digests.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"])
@@ -94,7 +95,9 @@ def _combine(
 def _without_single_segments(segments: pa.Table) -> pa.Table:
     """*segments* of tracks that have several, or too many: one alone steps back behind nothing."""
     counts = segments.group_by("track", use_threads=False).aggregate([([], "count_all"), ("last_seq", "min")])
-    is_told = pc.or_(pc.greater(counts["count_all"], 1), pc.equal(counts["last_seq_min"], fold.GIVEN_UP_LAST_SEQ))
+    is_told = pc.or_(
+        pc.greater(counts["count_all"], 1), pc.equal(counts["last_seq_min"], bucket_digests.GIVEN_UP_LAST_SEQ)
+    )
     return segments.filter(pc.is_in(segments["track"], value_set=counts.filter(is_told)["track"].combine_chunks()))
 
 
@@ -135,7 +138,7 @@ def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: S
         classify_by_cut(select_rows_near(copies, mixed["bucket"].to_pylist(), size), cut)
         .withColumn("bucket", F.expr(f"coalesce(origin_seq, seq) div {size}"))
         .join(F.broadcast(those), ["track", "bucket"], how="left_semi")
-        .select("part", *fold.COLUMNS)
+        .select("part", *bucket_digests.COLUMNS)
     ).combine_chunks()
     numbers = pa.array([track.track for track in tracks], pa.int64())
     names = rows["part"].combine_chunks().dictionary_encode()
@@ -146,7 +149,9 @@ def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: S
     which = pc.index_in(rows["track"], value_set=numbers).cast(pa.int64())
     both = pc.add(pc.multiply(which, count), names.indices.cast(pa.int64()))
     rows = rows.set_column(rows.column_names.index("track"), "track", both)
-    result = fold.merge_digests(fold.fold(rows.select(fold.COLUMNS).to_batches(), frozenset(), size))
+    result = bucket_digests.merge_digests(
+        bucket_digests.fold(rows.select(bucket_digests.COLUMNS).to_batches(), frozenset(), size)
+    )
     which = pc.divide(result["track"], count)
     part = names.dictionary.take(pc.subtract(result["track"], pc.multiply(which, count)))
     return _as_buckets(result, which, tracks, part)

@@ -15,8 +15,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from vstream.audit.reconcile.bucket_digests import GIVEN_UP_LAST_SEQ
 from vstream.audit.reconcile.reconcile import ORIGIN
-from vstream.audit.source.fold import GIVEN_UP_LAST_SEQ
 from vstream.audit.tables.schema import make_schema
 
 BACKSTEPS: Final = make_schema("""

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from xxhash import xxh64_intdigest
 
-from vstream.audit.source.stream_cuts import SKEW_NS
+from vstream.audit.connector.stream_cuts import SKEW_NS
 from vstream.audit.spark.local_frames import collect_arrow, plain_rows
 from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import make_schema

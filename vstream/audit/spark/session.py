@@ -21,7 +21,7 @@ from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from vstream.audit import HINT, load_connect, source
+from vstream.audit import HINT, connector, load_connect
 from vstream.audit import scratch as temporary
 from vstream.audit.request import SMALL_AUDIT_MESSAGES
 from vstream.audit.spark import java, java_class_cache
@@ -82,7 +82,7 @@ def open_session(
     on_keeping: Callable[[Path], None] | None = None,
 ) -> Iterator[SparkSession]:
     """
-    A session whose executors can read streams (`source.register`); stopped on exit if it was started here.
+    A session whose executors can read streams (`connector.register`); stopped on exit if it was started here.
 
     Without *master* and *remote*, it is the session of `spark-submit` if that runs this process,
     else a local one. *conf* overrides our settings. With *on_keeping*, a Java process started here
@@ -97,7 +97,7 @@ def open_session(
         opened = _connect(remote, conf or {}) if remote else _start_session(master, scratch, conf or {}, on_keeping)
         with opened as spark, convert_spark_errors():
             if not is_local(spark):
-                source.ship_package(spark, scratch)
+                connector.ship_package(spark, scratch)
             yield spark
 
 

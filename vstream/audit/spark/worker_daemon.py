@@ -13,6 +13,11 @@ from importlib import import_module
 if __name__ == "__main__":
     sys.path.sort(key=lambda path: path.endswith(".zip"))
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads is better not forked
-    for name in ("pyspark.worker", "pandas", "vstream.audit.source.fold", "vstream.audit.source.datasource"):
+    for name in (
+        "pyspark.worker",
+        "pandas",
+        "vstream.audit.reconcile.bucket_digests",
+        "vstream.audit.connector.datasource",
+    ):
         import_module(name)
     import_module("pyspark.daemon").manager()

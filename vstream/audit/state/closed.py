@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from vstream.audit.source.values import StreamCut
+from vstream.audit.connector.values import StreamCut
 from vstream.audit.tables.stream_settings import find_first_kept
 from vstream.topology.model import Role
 from vstream.topology.stream_config import header_name

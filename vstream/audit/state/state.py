@@ -25,9 +25,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from vstream.audit.connector.values import StreamCut
 from vstream.audit.extract.plan import ExtractPlan
 from vstream.audit.request import uri_of
-from vstream.audit.source.values import StreamCut
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.state.closed import ClosedPart, ClosedVirtual, Key, RemovedMessages, carry_over
 from vstream.audit.tables.audit_tables import read_live_messages

@@ -13,15 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from vstream.audit.connector import register
+from vstream.audit.connector.options import DEFAULT_TASK_ROWS
+from vstream.audit.connector.reading import make_group_reader
+from vstream.audit.connector.spark_types import make_arrow_schema
+from vstream.audit.connector.values import Access, ReadTask, StreamCut, group_tasks, split_tasks
 from vstream.audit.extract import server_access
 from vstream.audit.extract.plan import ExtractPlan
 from vstream.audit.extract.read_plan import ArrowTables, read_plan
 from vstream.audit.request import uri_of
-from vstream.audit.source import register
-from vstream.audit.source.options import DEFAULT_TASK_ROWS
-from vstream.audit.source.reading import make_group_reader
-from vstream.audit.source.spark_types import make_arrow_schema
-from vstream.audit.source.values import Access, ReadTask, StreamCut, group_tasks, split_tasks
 from vstream.audit.spark.local_frames import from_arrow, make_table
 from vstream.audit.spark.session import is_local
 from vstream.audit.spark.spark_errors import find_cause_line, is_damaged_file, suggest_rebuild

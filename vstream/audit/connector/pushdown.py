@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import datasource
 
-from vstream.audit.source.options import to_nanoseconds
+from vstream.audit.connector.options import to_nanoseconds
 from vstream.value_class import value_class
 
 _SPECIAL_CHARACTERS = frozenset("*> \t\r\n")

@@ -19,10 +19,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
-from vstream.audit.source.client import Message, RetryableError, api_request, back_off, connect
-from vstream.audit.source.options import WriteOptions
-from vstream.audit.source.reading import MAX_ATTEMPTS
-from vstream.audit.source.values import Access, StreamRef
+from vstream.audit.connector.client import Message, RetryableError, api_request, back_off, connect
+from vstream.audit.connector.options import WriteOptions
+from vstream.audit.connector.reading import MAX_ATTEMPTS
+from vstream.audit.connector.values import Access, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.answers import api_error, convert_malformed_errors, decode_object
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.ports import free_port
-from vstream.audit.source.client import next_message
-from vstream.audit.source.columns import MessageColumns
-from vstream.audit.source.stream_cuts import take_cuts
-from vstream.audit.source.values import Access, StreamRef
-from vstream.audit.source.wire import DirectScanner, PullScanner, WrongStreamError, scan_buffer
+from vstream.audit.connector.client import next_message
+from vstream.audit.connector.columns import MessageColumns
+from vstream.audit.connector.stream_cuts import take_cuts
+from vstream.audit.connector.values import Access, StreamRef
+from vstream.audit.connector.wire import DirectScanner, PullScanner, WrongStreamError, scan_buffer
 from vstream.capture.digest import digest, to_signed_int64
 from vstream.errors import NotReachableError, VstreamError
 
@@ -283,9 +283,9 @@ def test_a_line_that_no_server_sends_is_an_error(line: bytes) -> None:
 
 def test_without_xxhash_only_digests_are_missing_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "vstream.capture.digest")
-    monkeypatch.delitem(sys.modules, "vstream.audit.source.columns")
+    monkeypatch.delitem(sys.modules, "vstream.audit.connector.columns")
     monkeypatch.setitem(sys.modules, "xxhash", None)
-    without = import_module("vstream.audit.source.columns")
+    without = import_module("vstream.audit.connector.columns")
     columns = without.MessageColumns(wants_digest=False)
     for reader in (columns, with_digests := without.MessageColumns()):
         scan_buffer(PullScanner(reader), b"MSG a 1 $JS.ACK.s.c.1.5.1.7.0 3\r\nabc\r\n")

@@ -1,5 +1,5 @@
 """
-`spark.read.format("jetstream")`: any stream as a DataFrame.
+The Spark connector, `spark.read.format("jetstream")`: any stream as a DataFrame, read, streamed and written.
 
 This package imports only the standard library, pyarrow, pyspark and the few modules of vstream
 that are shipped with it: executors without vstream get it as an archive (`ship_package`).
@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from vstream.audit.source.datasource import JetStreamDataSource
+from vstream.audit.connector.datasource import JetStreamDataSource
 
 _SHIPPED = (
     "__init__.py",
@@ -23,6 +23,9 @@ _SHIPPED = (
     "formatting.py",
     "credentials.py",
     "audit/__init__.py",
+    "audit/connector/*.py",
+    "audit/reconcile/__init__.py",
+    "audit/reconcile/bucket_digests.py",
     "audit/tables/__init__.py",
     "audit/tables/schema.py",
     "capture/__init__.py",
@@ -38,7 +41,6 @@ _SHIPPED = (
     "topology/naming.py",
     "topology/stream_config.py",
     "topology/units.py",
-    "audit/source/*.py",
     "value_class.py",
 )
 
@@ -57,7 +59,7 @@ def register(spark: SparkSession) -> None:
 def write_archive(directory: Path) -> Path:
     """Write this package to a file in *directory*, for `--py-files`, and return its path."""
     root = Path(__file__).parent.parent.parent
-    path = directory / "vstream-source.zip"
+    path = directory / "vstream-connector.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for pattern in _SHIPPED:
             for item in sorted(root.glob(pattern)):

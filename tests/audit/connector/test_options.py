@@ -18,9 +18,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from vstream.audit.source.options import DEFAULT_TASK_ROWS, parse_options
-from vstream.audit.source.pushdown import Bounds, push_filters
-from vstream.audit.source.values import Access
+from vstream.audit.connector.options import DEFAULT_TASK_ROWS, parse_options
+from vstream.audit.connector.pushdown import Bounds, push_filters
+from vstream.audit.connector.values import Access
 from vstream.errors import VstreamError
 
 GIVEN = {"servers": "nats://a:4222, b", "stream": "foo, bar"}

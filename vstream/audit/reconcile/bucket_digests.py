@@ -9,7 +9,6 @@ standard library, pyarrow and numpy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from vstream.audit.connector.columns import BATCH_ROWS, combine_batches
 from vstream.audit.tables.schema import make_schema
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ MAX_SEGMENTS: Final = 10_000
 """Maximum number of segments of a track in a file; a track with more is `GIVEN_UP_LAST_SEQ`."""
 GIVEN_UP_LAST_SEQ: Final = -1
 """A *last_seq* that marks a track that is too much out of order in a file."""
-_BATCH_ROWS: Final = 131_072
-"""Number of rows in a batch: with more, the results of a step leave the CPU cache before the next step."""
 _MIN_ADJACENT_ROWS: Final = 8
 """If buckets have fewer adjacent rows than this on average, rows are sorted first."""
 
@@ -142,7 +140,7 @@ def make_file_fold(
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
             path = unquote(urlsplit(files[number]).path)
             with pq.ParquetFile(path, read_dictionary=["key", "sent_subject"]) as file:
-                batches = file.iter_batches(_BATCH_ROWS, columns=list(COLUMNS), use_threads=False)
+                batches = file.iter_batches(BATCH_ROWS, columns=list(COLUMNS), use_threads=False)
                 yield from _fold_to_schema(batches, readers, size)
 
     return work
@@ -157,17 +155,6 @@ def make_partition_fold(
         return _fold_to_schema(combine_batches(batches), readers, size)
 
     return work
-
-
-def combine_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Combine *batches* into larger ones, which cost less per row."""
-    waiting: list[pa.RecordBatch] = []
-    for batch in chain(batches, [None]):
-        if waiting and (batch is None or sum(each.num_rows for each in waiting) >= _BATCH_ROWS):
-            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            waiting = []
-        if batch is not None:
-            waiting.append(batch)
 
 
 def _fold_to_schema(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) -> Iterator[pa.RecordBatch]:

@@ -19,9 +19,9 @@ from nacl.signing import SigningKey
 from tests.support.jetstream import JetStreamServer
 from tests.support.paths import TESTS
 from tests.support.ports import free_port
-from vstream.audit.source.client import api_request, connect
-from vstream.audit.source.login import load_login
-from vstream.audit.source.values import Access
+from vstream.audit.connector.client import api_request, connect
+from vstream.audit.connector.login import load_login
+from vstream.audit.connector.values import Access
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import open_connection

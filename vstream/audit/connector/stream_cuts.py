@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, Final
 
-from vstream.audit.source import bydirect
-from vstream.audit.source.client import Client, api_request, connect, parse_api_answer
-from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, Access, SourceCursor, StreamCut, StreamRef
+from vstream.audit.connector import direct_get
+from vstream.audit.connector.client import Client, api_request, connect, parse_api_answer
+from vstream.audit.connector.values import ABSENT, CONSUMER, DIRECT, Access, SourceCursor, StreamCut, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import convert_malformed_errors, is_from_leader, require_config, require_text
@@ -232,7 +232,7 @@ def _find_sequence_at(client: Client, access: Access, cut: StreamCut, moment_ns:
             # The meta leader may be gone since the cut, in a region that has just been cut off.
             if not cut.has_batches:
                 raise
-    return bydirect.find_sequence_at(client, access, cut, moment_ns)
+    return direct_get.find_sequence_at(client, access, cut, moment_ns)
 
 
 def find_sequence_by_consumer(client: Client, access: Access, stream: str, moment_ns: int) -> int:

@@ -18,12 +18,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from vstream.audit.source import stream_cuts
-from vstream.audit.source.client import api_request, connect
-from vstream.audit.source.options import Options
-from vstream.audit.source.reading import read_range
-from vstream.audit.source.spark_types import ReadPartition, make_arrow_schema
-from vstream.audit.source.values import ABSENT, ReadTask, StreamCut, StreamRef, split_tasks
+from vstream.audit.connector import stream_cuts
+from vstream.audit.connector.client import api_request, connect
+from vstream.audit.connector.options import Options
+from vstream.audit.connector.reading import read_range
+from vstream.audit.connector.spark_types import ReadPartition, make_arrow_schema
+from vstream.audit.connector.values import ABSENT, ReadTask, StreamCut, StreamRef, split_tasks
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import convert_malformed_errors
 

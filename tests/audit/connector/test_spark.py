@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
-from vstream.audit.source import write_archive
-from vstream.audit.source.values import Access
+from vstream.audit.connector import write_archive
+from vstream.audit.connector.values import Access
 from vstream.capture.digest import digest, to_signed_int64
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -60,7 +60,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from vstream.audit.spark import java
 from vstream.audit.spark.session import SMALL_SETTINGS
-from vstream.audit.source import register
+from vstream.audit.connector import register
 java.set_java_home(Path(sys.argv[1]))
 conf = SMALL_SETTINGS | {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
 spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
@@ -312,7 +312,7 @@ def test_executors_need_nothing_but_the_archive(tmp_path: Path) -> None:
     path = write_archive(tmp_path)
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); sys.modules.update(pydantic=None, nats=None, rich=None, typer=None);"
-        "import importlib, pkgutil, vstream.audit.source as one; print(one.__file__);"
+        "import importlib, pkgutil, vstream.audit.connector as one; print(one.__file__);"
         "[importlib.import_module(f'{one.__name__}.{module.name}') for module in pkgutil.iter_modules(one.__path__)]"
     )
     done = subprocess.run(

@@ -20,12 +20,12 @@ from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.jetstream import JetStreamServer, fill, make_restricted_server
 from tests.support.night import with_night
 from tests.support.relay import relay
-from vstream.audit.source import bydirect, bypull, stream_cuts
-from vstream.audit.source import reading as source_reading
-from vstream.audit.source.client import connect
-from vstream.audit.source.columns import MessageColumns
-from vstream.audit.source.reading import read_range
-from vstream.audit.source.values import (
+from vstream.audit.connector import direct_get, pull_consumer, stream_cuts
+from vstream.audit.connector import reading as source_reading
+from vstream.audit.connector.client import connect
+from vstream.audit.connector.columns import MessageColumns
+from vstream.audit.connector.reading import read_range
+from vstream.audit.connector.values import (
     ABSENT,
     CONSUMER,
     DIRECT,
@@ -289,11 +289,13 @@ def test_only_the_subjects_that_are_wanted_are_read(
 
 
 def test_consumers_are_removed_also_when_nobody_reads_to_the_end(server: JetStreamServer) -> None:
-    fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.PIECE_ROWS))
+    fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * pull_consumer.PIECE_ROWS))
     stream_cut = cut_of(server, "foo")
     reading = read_range(split_tasks([stream_cut], {"": Access(servers=(server.url,))}, rows=10**6)[0], SCHEMA)
-    assert next(reading).num_rows >= bypull.PIECE_ROWS
-    assert [name.startswith(bypull.CONSUMER_PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"]] == [True]
+    assert next(reading).num_rows >= pull_consumer.PIECE_ROWS
+    assert [
+        name.startswith(pull_consumer.CONSUMER_PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"]
+    ] == [True]
     reading.close()  # type: ignore[attr-defined]  # a generator
     # Well before the server would do it by itself.
     deadline = time.monotonic() + 60
@@ -304,10 +306,10 @@ def test_consumers_are_removed_also_when_nobody_reads_to_the_end(server: JetStre
 def test_whoever_reads_no_further_is_not_told_that_consumers_may_not_be_removed(tmp_path: Path) -> None:
     """It came out of a generator that nobody holds any more, as a traceback."""
     with make_restricted_server(tmp_path, "$JS.API.CONSUMER.DELETE.>") as server:
-        fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.PIECE_ROWS))
+        fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * pull_consumer.PIECE_ROWS))
         task = split_tasks([cut_of(server, "foo")], {"": Access(servers=(server.url,))}, rows=10**6)[0]
         reading = read_range(task, SCHEMA)
-        assert next(reading).num_rows >= bypull.PIECE_ROWS
+        assert next(reading).num_rows >= pull_consumer.PIECE_ROWS
         reading.close()  # type: ignore[attr-defined]  # a generator
         with pytest.raises(NotPermittedError, match=r"CONSUMER\.DELETE"):
             list(read_range(task, SCHEMA))
@@ -428,9 +430,9 @@ def test_a_moment_becomes_the_sequence_that_was_stored_then(server: JetStreamSer
     with connect(access) as client:
         for moment, seq in moments.items():
             assert stream_cuts.find_sequence_by_consumer(client, access, "foo", moment) == seq
-            assert bydirect.find_sequence_at(client, access, whole, moment) == seq
+            assert direct_get.find_sequence_at(client, access, whole, moment) == seq
     assert not any(
-        name.startswith(bypull.CONSUMER_PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"] or []
+        name.startswith(pull_consumer.CONSUMER_PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"] or []
     )
 
 

@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
-from vstream.audit.source.options import WriteOptions, parse_write_options
-from vstream.audit.source.writing import OutgoingMessage, convert_rows, publish_messages, require_columns
+from vstream.audit.connector.options import WriteOptions, parse_write_options
+from vstream.audit.connector.writing import OutgoingMessage, convert_rows, publish_messages, require_columns
 from vstream.errors import VstreamError
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark")]

@@ -9,20 +9,20 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from vstream.audit.source import stream_cuts
-from vstream.audit.source.following import JetStreamStreamReader
-from vstream.audit.source.options import (
+from vstream.audit.connector import stream_cuts
+from vstream.audit.connector.options import (
     Options,
     is_catalog_table,
     parse_options,
     parse_write_options,
     without_catalog_properties,
 )
-from vstream.audit.source.pushdown import Bounds, push_filters
-from vstream.audit.source.reading import read_ranges
-from vstream.audit.source.spark_types import COLUMNS, ReadPartition, find_columns, make_arrow_schema
-from vstream.audit.source.values import Access, StreamCut, StreamRef, group_tasks, split_tasks
-from vstream.audit.source.writing import JetStreamStreamWriter, JetStreamWriter
+from vstream.audit.connector.pushdown import Bounds, push_filters
+from vstream.audit.connector.reading import read_ranges
+from vstream.audit.connector.spark_types import COLUMNS, ReadPartition, find_columns, make_arrow_schema
+from vstream.audit.connector.streaming import JetStreamStreamReader
+from vstream.audit.connector.values import Access, StreamCut, StreamRef, group_tasks, split_tasks
+from vstream.audit.connector.writing import JetStreamStreamWriter, JetStreamWriter
 from vstream.errors import VstreamError
 
 NAME = "jetstream"
@@ -31,7 +31,7 @@ _OPTIONS = "jetstream.options"
 
 
 class JetStreamDataSource(DataSource):
-    """Streams of NATS JetStream as tables. docs/spark-source.md describes the options."""
+    """Streams of NATS JetStream as tables. docs/spark-connector.md describes the options."""
 
     @classmethod
     def name(cls) -> str:

@@ -7,13 +7,13 @@ import sys
 import zipfile
 from pathlib import Path
 
-from vstream.audit.source import write_archive
+from vstream.audit.connector import write_archive
 
 
 def test_the_archive_has_everything_that_its_modules_import(tmp_path: Path) -> None:
     archive = write_archive(tmp_path)
     with zipfile.ZipFile(archive) as file:
-        names = [name for name in file.namelist() if name.startswith("vstream/audit/source/")]
+        names = [name for name in file.namelist() if name.startswith("vstream/audit/")]
     modules = [name.removesuffix(".py").replace("/", ".").removesuffix(".__init__") for name in names]
     program = (
         f"import sys; sys.path.insert(0, {str(archive)!r}); import vstream; assert {str(archive)!r} in vstream.__file__\n"

@@ -9,9 +9,9 @@ every message, so every slice counts.
 
 from __future__ import annotations
 
-from vstream.audit.source import bulk
-from vstream.audit.source.client import Message, RetryableError, next_message
-from vstream.audit.source.columns import MSG_ID_LINE, ROLLUP_LINE, SOURCE_LINE, TTL_LINE, MessageColumns
+from vstream.audit.connector import bulk
+from vstream.audit.connector.client import Message, RetryableError, next_message
+from vstream.audit.connector.columns import MSG_ID_LINE, ROLLUP_LINE, SOURCE_LINE, TTL_LINE, MessageColumns
 from vstream.jetstream.answers import convert_malformed_errors
 
 _CRLF = b"\r\n"

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from vstream.audit.source.values import ReadTask
+from vstream.audit.connector.values import ReadTask
 from vstream.audit.tables.schema import make_schema
 from vstream.errors import VstreamError
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from vstream.audit.connector.stream_cuts import _cut_stream
+from vstream.audit.connector.values import StreamRef
 from vstream.audit.extract.stream_rows import identity_of, make_stream_row
-from vstream.audit.source.stream_cuts import _cut_stream
-from vstream.audit.source.values import StreamRef
 from vstream.audit.tables.schema import STREAMS
 from vstream.errors import MalformedAnswerError
 from vstream.jetstream.answers import convert_malformed_errors

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vstream.audit.source.columns import (
+from vstream.audit.connector.columns import (
     MSG_ID_LINE,
     RAW,
     ROLLUP_LINE,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vstream.audit.source.columns import MessageColumns
+    from vstream.audit.connector.columns import MessageColumns
 
 _CRLF = b"\r\n"
 _MAX_NUMBERS_BYTES = 160

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from vstream.audit.source.login import Login, load_login
-from vstream.audit.source.values import Access
+from vstream.audit.connector.login import Login, load_login
+from vstream.audit.connector.values import Access
 from vstream.credentials import check_plaintext
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import MAX_PAYLOAD_BYTES, REFUSED, api_error, decode_object, parse_sequence, require_info

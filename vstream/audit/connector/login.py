@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark import SparkFiles
 
-from vstream.audit.source.values import Access
+from vstream.audit.connector.values import Access
 from vstream.credentials import make_tls_context, read_credentials, read_secret_variable, read_seed
 from vstream.errors import VstreamError
 from vstream.topology.accounts import inbox_of

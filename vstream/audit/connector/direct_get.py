@@ -14,10 +14,10 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from vstream.audit.source.client import Client, Message, RetryableError, connect, next_message
-from vstream.audit.source.columns import Block, MessageColumns, make_batch
-from vstream.audit.source.values import Access, ReadTask, StreamCut
-from vstream.audit.source.wire import DirectScanner, WrongStreamError, scan_buffer
+from vstream.audit.connector.client import Client, Message, RetryableError, connect, next_message
+from vstream.audit.connector.columns import Block, MessageColumns, make_batch
+from vstream.audit.connector.values import Access, ReadTask, StreamCut
+from vstream.audit.connector.wire import DirectScanner, WrongStreamError, scan_buffer
 from vstream.errors import MalformedAnswerError, NoRespondersError, ServerError, VstreamError
 from vstream.jetstream.answers import convert_malformed_errors, parse_sequence
 
@@ -33,7 +33,7 @@ _END_STATUS = b"NATS/1.0 204"
 
 
 def read_parts(client: Client, task: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
-    """Like `bypull.read_parts`. Each piece is a batch from one replica, or the part of it that arrived."""
+    """Like `pull_consumer.read_parts`. Each piece is a batch from one replica, or the part of it that arrived."""
     stream = task.stream_ref.name
     size = min(_BATCH_SIZES.stop, max(_BATCH_SIZES.start, _MAX_BATCH_BYTES // task.mean_size))
     subject = {"next_by_subj": task.subjects[0]} if len(task.subjects) == 1 else {}

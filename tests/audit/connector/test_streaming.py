@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.support.jetstream import JetStreamServer, fill
-from vstream.audit.source import following
-from vstream.audit.source.following import JetStreamStreamReader
-from vstream.audit.source.options import parse_options
-from vstream.audit.source.spark_types import COLUMNS, ReadPartition
+from vstream.audit.connector import streaming
+from vstream.audit.connector.options import parse_options
+from vstream.audit.connector.spark_types import COLUMNS, ReadPartition
+from vstream.audit.connector.streaming import JetStreamStreamReader
 from vstream.errors import VstreamError
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -85,7 +85,7 @@ def test_a_batch_waits_until_enough_is_new_or_its_time_is_over(
     fill(server, "foo", make_messages(1))
     assert reader.latestOffset(end, ReadAllAvailable()) == end
     later = time.monotonic() + 61
-    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: later))
+    monkeypatch.setattr(streaming, "time", SimpleNamespace(monotonic=lambda: later))
     assert read(reader, end, reader.latestOffset(end, ReadAllAvailable())) == [36]
     # A query that ends waits for nothing.
     ending = follow(server, minOffsetsPerTrigger="1000")

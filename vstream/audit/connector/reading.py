@@ -20,16 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import serializers
 
-from vstream.audit.source import bydirect, bypull
-from vstream.audit.source.client import Client, RetryableError, api_request, back_off, connect
-from vstream.audit.source.columns import MessageColumns, filter_subjects, make_batch, truncate_at
-from vstream.audit.source.fold import combine_batches
-from vstream.audit.source.values import CONSUMER, DIRECT, MAX_FURTHER_SEQUENCES, ReadTask
+from vstream.audit.connector import direct_get, pull_consumer
+from vstream.audit.connector.client import Client, RetryableError, api_request, back_off, connect
+from vstream.audit.connector.columns import MessageColumns, combine_batches, filter_subjects, make_batch, truncate_at
+from vstream.audit.connector.values import CONSUMER, DIRECT, MAX_FURTHER_SEQUENCES, ReadTask
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import convert_malformed_errors
 
-_PARTS = {CONSUMER: bypull.read_parts, DIRECT: bydirect.read_parts}
+_PARTS = {CONSUMER: pull_consumer.read_parts, DIRECT: direct_get.read_parts}
 MAX_ATTEMPTS = 8
 """Number of attempts in a row without a message before a range fails: about ten seconds."""
 _STATUS_UNAVAILABLE = 503
@@ -63,7 +62,7 @@ def make_group_reader(
 
 def read_ranges(tasks: Sequence[ReadTask], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The messages of all *tasks*, a group of `group_tasks`, each as `read_range` gives them, which says what is raised."""
-    left = tasks if len(tasks) == 1 else (yield from bydirect.read_small(tasks, schema))
+    left = tasks if len(tasks) == 1 else (yield from direct_get.read_small(tasks, schema))
     for task in left:
         yield from read_range(task, schema)
 

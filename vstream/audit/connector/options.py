@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from vstream.audit.source.values import ACCESS_FIELDS, PATHS, Access, StreamRef
+from vstream.audit.connector.values import ACCESS_FIELDS, PATHS, Access, StreamRef
 from vstream.errors import VstreamError
 from vstream.formatting import suggest_name
 from vstream.topology.units import parse_duration
@@ -198,7 +198,7 @@ def _require_known_option(name: str) -> None:
     if name in _SECRETS:
         raise VstreamError(
             f"the secret in option `{name}` would appear in plans and logs",
-            hint=f"use {_SECRETS[name]}: see docs/spark-source.md",
+            hint=f"use {_SECRETS[name]}: see docs/spark-connector.md",
         )
     names = _OWN | ACCESS_FIELDS
     if name not in names:

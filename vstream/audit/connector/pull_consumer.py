@@ -8,10 +8,10 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 
-from vstream.audit.source.client import Client, DisconnectedError, Message, RetryableError, api_request
-from vstream.audit.source.columns import Block, MessageColumns
-from vstream.audit.source.values import ReadTask
-from vstream.audit.source.wire import PullScanner, scan_buffer
+from vstream.audit.connector.client import Client, DisconnectedError, Message, RetryableError, api_request
+from vstream.audit.connector.columns import Block, MessageColumns
+from vstream.audit.connector.values import ReadTask
+from vstream.audit.connector.wire import PullScanner, scan_buffer
 from vstream.errors import NotPermittedError
 from vstream.jetstream.answers import convert_malformed_errors
 

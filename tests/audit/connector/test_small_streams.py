@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.audit.source.test_extract import SCHEMA, make_refs
+from tests.audit.connector.test_extract import SCHEMA, make_refs
 from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.jetstream import JetStreamServer, fill, make_restricted_server
-from vstream.audit.source import bydirect, stream_cuts
-from vstream.audit.source.columns import RAW
-from vstream.audit.source.reading import read_range, read_ranges
-from vstream.audit.source.values import Access, ReadTask, group_tasks, split_tasks
+from vstream.audit.connector import direct_get, stream_cuts
+from vstream.audit.connector.columns import RAW
+from vstream.audit.connector.reading import read_range, read_ranges
+from vstream.audit.connector.values import Access, ReadTask, group_tasks, split_tasks
 
 pytestmark = [pytest.mark.server]
 NAMES = [f"s{number}" for number in range(40)]
@@ -74,13 +74,13 @@ def test_together_they_have_what_each_has(server: JetStreamServer, monkeypatch: 
     expected = read_each(tasks)
     assert read_together(tasks) == expected
     # As many batches as are needed, and a stream in one of them.
-    monkeypatch.setattr(bydirect, "BATCH_ROWS", 100)
+    monkeypatch.setattr(direct_get, "BATCH_ROWS", 100)
     assert read_together(tasks) == expected
 
 
 def test_only_what_did_not_come_whole_is_read_by_itself(server: JetStreamServer) -> None:
     (group,) = (group for group in group_tasks(find_tasks(server), rows=ROWS) if len(group) > 1)
-    reading = bydirect.read_small(group, SCHEMA)
+    reading = direct_get.read_small(group, SCHEMA)
     left = None
     while left is None:
         try:
