@@ -8,8 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from vstream.audit.judge.delays import HOPS, MAX_INTERVALS, summarize_delays
-from vstream.audit.reconcile.classify import find_reordered, pair_with_segments
-from vstream.audit.reconcile.order import BACKSTEPS
+from vstream.audit.reconcile.order import BACKSTEPS, find_reordered, pair_with_segments
 
 pytestmark = [
     pytest.mark.spark,

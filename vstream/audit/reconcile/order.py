@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from vstream.audit.reconcile.bucket_digests import GIVEN_UP_LAST_SEQ
-from vstream.audit.reconcile.reconcile import ORIGIN
+from vstream.audit.reconcile.reconcile import MESSAGE, ORIGIN
 from vstream.audit.tables.schema import make_schema
 
 BACKSTEPS: Final = make_schema("""
@@ -32,6 +32,8 @@ Sequences of the origin increase within a segment, from *least* at *seq* to *gre
 above *before* are out of order.
 """
 
+_SLICE_SEQUENCES: Final = 64
+"""Number of sequences in a slice in which rows are compared with segments."""
 _PLACE: Final = (*ORIGIN, "stream", "region")
 
 
@@ -78,3 +80,45 @@ def find_backsteps(copies: DataFrame, tracks: DataFrame) -> DataFrame:
         .join(F.broadcast(readers.select("track", *_PLACE)), "track")
         .select(*BACKSTEPS.names)
     )
+
+
+def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
+    """
+    DIFFERENCES of order: messages of *behind* that are stored after a later message of their origin; first copies only.
+
+    *before*, the greatest sequence in front of a segment, is the maximum so far for each of its rows
+    that is not above it. Further copies of a message do not change it.
+    """
+    place = F.struct("seq", "origin_seq")
+    is_in_it = place.between(F.struct("first_seq", "least"), F.struct("last_seq", "greatest"))
+    return (
+        pair_with_segments(behind, backsteps)
+        .where(is_in_it & (F.col("origin_seq") < F.col("before")))
+        # A row that was read twice is in two segments.
+        .dropDuplicates([*ORIGIN, "stream", "region", "origin_seq"])
+        .selectExpr(
+            *(*MESSAGE, "stream", "region", "if(is_replay, 'put-back', 'reordered') as kind"),
+            *("seq", "1L as number", "time_ns", "key"),
+        )
+    )
+
+
+def pair_with_segments(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
+    """
+    The first copies of the messages of *behind*, each paired with the segments near it.
+
+    The join is by slices of a few sequences: a reader that is completely out of order has as many segments as
+    rows, and joining each row with each segment would be quadratic.
+    """
+    reader = [*ORIGIN, "stream", "region"]
+    slices = F.sequence(F.expr(f"seq div {_SLICE_SEQUENCES}"), F.expr(f"last_seq div {_SLICE_SEQUENCES}"))
+    segments = backsteps.withColumn("slice", F.explode(slices)).withColumnsRenamed({"seq": "first_seq"})
+    first = (
+        behind.where(~F.col("is_origin"))
+        .join(F.broadcast(backsteps.select(*reader).distinct()), reader, how="left_semi")
+        .groupBy(*reader, "origin_seq")
+        .agg(
+            F.min("seq").alias("seq"), *(F.min_by(name, "seq").alias(name) for name in ("time_ns", "key", "is_replay"))
+        )
+    )
+    return first.withColumn("slice", F.expr(f"seq div {_SLICE_SEQUENCES}")).join(segments, [*reader, "slice"])
