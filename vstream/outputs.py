@@ -662,7 +662,7 @@ class AuditOutput(Output):
     routes: list[Plain]
     delays: list[Plain]
     delays_of_one_in: int
-    judged_before: int
+    verified_before: int
     settled: list[Plain]
     orders: list[Plain]
     publishes: list[Plain]

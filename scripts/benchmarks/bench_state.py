@@ -21,7 +21,7 @@ from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.state.closing import StateMessages, judge_and_close
+from vstream.audit.state.incremental import StateMessages, judge_unverified
 from vstream.audit.state.state import AuditState
 from vstream.audit.tables.audit_tables import read_live_messages
 from vstream.audit.tables.context import AuditContext
@@ -87,13 +87,13 @@ def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[floa
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as scratch:
             context = AuditContext(subject="bench", models={"foo": "virtual"})
             arrivals, number = make_table(spark, [], MESSAGES), sum(cut.messages for cut in cuts)
-            state_messages = StateMessages(state=state, closed=advance.closed, arrivals=arrivals, number=number)
+            state_messages = StateMessages(state=state, verified=advance.verified, arrivals=arrivals, number=number)
             pipeline = AuditPipeline(store=TableStore(spark), context=context)
-            report = judge_and_close(state_messages, streams, pipeline, f"file://{scratch}").report
+            report = judge_unverified(state_messages, streams, pipeline, f"file://{scratch}").report
         assert not report.findings, report.findings
 
     costs = {"reading": measure_work(one, 1_000_000, read), "judging": measure_work(one, 1_000_000, judge)}
-    print(f"    {held[0][1].new:>12,} read, {held[0][1].closed.messages:>12,} not judged again", end="")
+    print(f"    {held[0][1].new:>12,} read, {held[0][1].verified.messages:>12,} not judged again", end="")
     for name, (mine, theirs, seconds) in costs.items():
         print(f"   {name} {mine:6.1f} + server {theirs:5.1f} s CPU, {seconds:6.1f} s", end="")
     print(flush=True)

@@ -199,7 +199,7 @@ class Report:
     settled: tuple[Recovery, ...] = ()
     orders: tuple[OrderDifference, ...] = ()
     answers: tuple[PublishOutcomes, ...] = ()
-    judged_before: int = 0
+    verified_before: int = 0
     """Messages that an earlier audit with the same state found right: *delays* and *orders* are of the others."""
     shown: frozenset[str] | None = None
     """The virtual streams with figures (*routes* to *orders*); None: all of them."""
@@ -278,7 +278,7 @@ class Report:
             "orders": [_rename_key(order, "compared_with", "other") for order in select(self.orders)],
             "publishes": select(self.answers),
             "delays_of_one_in": self.one_in,
-            "judged_before": self.judged_before,
+            "verified_before": self.verified_before,
             "seconds": {stage: round(second, 3) for stage, second in self.seconds.items()},
         }
 

@@ -13,14 +13,14 @@ from vstream.audit.spark.local_frames import select_virtuals
 from vstream.audit.spark.session import is_local
 from vstream.audit.spark.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.state.closing import StateMessages, judge_and_close
+from vstream.audit.state.incremental import StateMessages, judge_unverified
 from vstream.audit.tables.audit_tables import AuditTables
 from vstream.audit.tables.context import save_context
 from vstream.audit.tables.table_store import TableStore, publish_results
 
 
 def run_stages(request: AuditRequest, audit_input: AuditInput, session: AuditSession) -> Report:
-    """Judge *audit_input*: with a state, what is not closed, unless all results are wanted."""
+    """Judge *audit_input*: with a state, what is not verified, unless all results are wanted."""
     pipeline = AuditPipeline(
         store=TableStore(session.spark),
         context=audit_input.context,
@@ -30,17 +30,17 @@ def run_stages(request: AuditRequest, audit_input: AuditInput, session: AuditSes
     state_messages, is_kept = audit_input.state_messages, request.tables_uri is not None or request.publish is not None
     if state_messages is None or is_kept:
         return _judge_all(request, audit_input, session, replace(pipeline, is_kept=is_kept))
-    return _judge_open(state_messages, audit_input, session, pipeline)
+    return _judge_unverified(state_messages, audit_input, session, pipeline)
 
 
-def _judge_open(
+def _judge_unverified(
     state_messages: StateMessages, audit_input: AuditInput, session: AuditSession, pipeline: AuditPipeline
 ) -> Report:
     """Judge what no earlier audit found right."""
     with convert_spark_errors():
         try:
             streams, uri = audit_input.tables.streams, _scratch_uri(session)
-            return judge_and_close(state_messages, streams, pipeline, uri).report
+            return judge_unverified(state_messages, streams, pipeline, uri).report
         finally:
             session.spark.catalog.clearCache()
 

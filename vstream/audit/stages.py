@@ -26,7 +26,7 @@ from vstream.audit.request import MAX_STREAMS_WITH_FIGURES, AuditStage
 from vstream.audit.spark.daemon_threads import DaemonExecutor
 from vstream.audit.spark.local_frames import collect_arrow, make_local, make_table, plain_rows
 from vstream.audit.spark.session import without_codegen
-from vstream.audit.state.closed import NOTHING_CLOSED, ClosedPart
+from vstream.audit.state.verified import NOTHING_VERIFIED, VerifiedPart
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.cut_tables import CutTables, build_cut_tables
 from vstream.audit.tables.schema import make_schema
@@ -69,7 +69,7 @@ class AuditPipeline:
     """The number of messages up to which rows are processed on the driver."""
     max_shown: int = MAX_STREAMS_WITH_FIGURES
     """Up to this number of virtual streams, all have figures; of more, those that do not pass, and so many at most."""
-    closed: ClosedPart = NOTHING_CLOSED
+    verified: VerifiedPart = NOTHING_VERIFIED
     """What is not judged, but counted."""
     is_kept: bool = False
     """Whether the tables of figures are wanted whole, however many virtual streams there are."""
@@ -82,7 +82,9 @@ class AuditPipeline:
     def audit(self, messages: DataFrame, streams: DataFrame, journal: DataFrame | None = None) -> AuditResult:
         """As `run`, with what the report was made of."""
         context = self.context
-        cut = build_cut_tables(streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, closed=self.closed)
+        cut = build_cut_tables(
+            streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, verified=self.verified
+        )
         on_driver = self._is_on_driver(cut) and cut.messages <= _MAX_MESSAGES_LOCAL_TABLE
 
         def normalise_rows() -> DataFrame:

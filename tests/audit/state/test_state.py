@@ -19,7 +19,7 @@ from vstream.audit.connector.values import CONSUMER, StreamCut, StreamRef
 from vstream.audit.report import Report
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.state.closing import StateMessages, judge_and_close
+from vstream.audit.state.incremental import StateMessages, judge_unverified
 from vstream.audit.state.state import MANIFEST, AuditState, StateManifest, StateUpdate
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS
@@ -246,12 +246,12 @@ def audit_moments(
         )
         pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket_size=4, max_shown=10**9)
         arrivals = make_table(spark, [], MESSAGES)
-        state_messages = StateMessages(state=state, closed=advanced.closed, arrivals=arrivals, number=0)
-        mine = judge_and_close(state_messages, table, pipeline, "", at_least=0)
+        state_messages = StateMessages(state=state, verified=advanced.verified, arrivals=arrivals, number=0)
+        mine = judge_unverified(state_messages, table, pipeline, "", at_least=0)
         whole_one = replace(pipeline, store=TableStore(spark)).run(advanced.messages, table)
         kinds = {timeline.virtual: timeline.kind for timeline in timelines}
         assert tell(mine.report) == tell(whole_one), moment
-        counts.update(kinds[item.virtual] for item in mine.cut.closed.virtuals)
+        counts.update(kinds[item.virtual] for item in mine.cut.verified.virtuals)
         spark.catalog.clearCache()
     return counts
 

@@ -18,7 +18,7 @@ from vstream.audit.extract.target_reader import AuditInput, TargetReader
 from vstream.audit.request import AuditedServers, AuditRequest, SparkAddress
 from vstream.audit.session import AuditSession
 from vstream.audit.spark.spark_errors import convert_spark_errors, is_read_error
-from vstream.audit.state.closing import read_with_state
+from vstream.audit.state.incremental import read_with_state
 from vstream.audit.state.state import AuditState, UnusableStateError
 from vstream.audit.tables.audit_tables import extract_tables, store_tables, to_spark
 from vstream.audit.tables.context import AuditContext

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from pyspark.sql import DataFrame
 
 from vstream.audit.session import AuditSession
-from vstream.audit.state.closing import StateMessages
+from vstream.audit.state.incremental import StateMessages
 from vstream.audit.tables.audit_tables import AuditTables
 from vstream.audit.tables.context import AuditContext
 from vstream.value_class import value_class

@@ -28,7 +28,7 @@ from vstream.audit.report import (
     StreamState,
 )
 from vstream.audit.spark.local_frames import collect_arrow, plain_rows, select_virtuals
-from vstream.audit.state.closed import NO_ROUTE
+from vstream.audit.state.verified import NO_ROUTE
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import STREAMS
@@ -98,7 +98,7 @@ def judge(evidence: Evidence, context: AuditContext, max_shown: int | None = Non
         routes=_describe_routes(evidence, states, findings, shown) if has_figures else (),
         delays=_list_delays(evidence, shown) if has_figures else (),
         one_in=choose_one_in(evidence.cut),
-        judged_before=evidence.cut.closed.messages,
+        verified_before=evidence.cut.verified.messages,
         settled=tuple(Recovery(**row.asDict()) for row in _sorted_rows(evidence.settling)),
         orders=_list_orders(evidence, shown) if has_figures else (),
         answers=tuple(PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.answers)),
@@ -118,11 +118,14 @@ def _sorted_rows(table: DataFrame | None) -> list[Any]:
 def _describe_streams(evidence: Evidence) -> tuple[StreamState, ...]:
     counts = collect_arrow(evidence.buckets.groupBy("virtual", "stream").agg(F.sum("copies")))
     rows = {(virtual, stream): copies for virtual, stream, copies in plain_rows(counts)}
-    names, closed = [field.name for field in fields(StreamState) if field.name in STREAMS.names], evidence.cut.closed
+    names, verified = (
+        [field.name for field in fields(StreamState) if field.name in STREAMS.names],
+        evidence.cut.verified,
+    )
     states = []
     for row in evidence.cut.rows:
         copied = {name: getattr(row, name) for name in names}
-        number = rows.get((row.virtual, row.stream), 0) - row.arrivals + closed.count(row.virtual, row.stream)
+        number = rows.get((row.virtual, row.stream), 0) - row.arrivals + verified.count(row.virtual, row.stream)
         states.append(StreamState(is_origin=is_origin(row), rows=number, **copied))
     return tuple(sorted(states, key=lambda item: (item.virtual, not item.is_origin, item.stream)))
 
@@ -312,10 +315,10 @@ def _describe_routes(
         pairs = ((source, reader) for source in group if source.is_origin for reader in group if not reader.is_origin)
         for source, reader in pairs:
             key = (virtual, source.stream, reader.stream)
-            row, closed = seen.get(key), evidence.cut.closed.routes.get(key, NO_ROUTE)
+            row, verified = seen.get(key), evidence.cut.verified.routes.get(key, NO_ROUTE)
             ends = [row.least, row.greatest] if row else []
-            ends += [closed.first, closed.until] if closed.first is not None else []
-            arrived = (row.arrived if row else 0) + closed.messages
+            ends += [verified.first, verified.until] if verified.first is not None else []
+            arrived = (row.arrived if row else 0) + verified.messages
             routes.append(
                 ReaderRoute(
                     virtual=virtual,

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from vstream.audit.connector.stream_cuts import SKEW_NS
 from vstream.audit.normalise import routes
 from vstream.audit.spark.local_frames import collect_arrow, make_table, plain_rows
-from vstream.audit.tables.cut_tables import CutTables, tabulate_closed
+from vstream.audit.tables.cut_tables import CutTables, tabulate_verified
 from vstream.audit.tables.schema import MESSAGES, make_schema
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, REPLAY_SUFFIX, header_name
 
@@ -92,7 +92,7 @@ def make_copies(messages: DataFrame, cut: CutTables, origin_facts: DataFrame) ->
         "origin", F.when(is_origin, F.col("stream")).otherwise(F.col("origin"))
     )
     copies = _describe_copies(parsed.join(F.broadcast(origin_facts), ["virtual", "origin"], how="left"))
-    return _drop_closed(_split_counter_sums(copies, cut).withColumn("track", track_id()), cut).select(*COPIES.names)
+    return _drop_verified(_split_counter_sums(copies, cut).withColumn("track", track_id()), cut).select(*COPIES.names)
 
 
 def _mark_origins(messages: DataFrame, cut: CutTables) -> DataFrame:
@@ -103,14 +103,14 @@ def _mark_origins(messages: DataFrame, cut: CutTables) -> DataFrame:
     return rows.withColumn("is_origin", F.coalesce("is_origin", F.raise_error(stray).cast("boolean")))
 
 
-def _drop_closed(copies: DataFrame, cut: CutTables) -> DataFrame:
-    """*copies* without those that are closed, and stand behind the first open ones of their reader."""
-    if not cut.closed.virtuals:
+def _drop_verified(copies: DataFrame, cut: CutTables) -> DataFrame:
+    """*copies* without those that are verified, and stand behind the first unverified ones of their reader."""
+    if not cut.verified.virtuals:
         return copies
-    routes_of_closed = F.broadcast(tabulate_closed(copies.sparkSession, cut.closed))
-    is_closed = ~F.col("is_origin") & (F.col("seq") <= F.col("read_to")) & (F.col("origin_seq") <= F.col("until"))
-    marked = copies.join(routes_of_closed, ["virtual", "stream", "origin"], how="left")
-    return marked.where(~F.coalesce(is_closed & (F.col("former") == ""), F.lit(False)))
+    verified_routes = F.broadcast(tabulate_verified(copies.sparkSession, cut.verified))
+    is_verified = ~F.col("is_origin") & (F.col("seq") <= F.col("read_to")) & (F.col("origin_seq") <= F.col("until"))
+    marked = copies.join(verified_routes, ["virtual", "stream", "origin"], how="left")
+    return marked.where(~F.coalesce(is_verified & (F.col("former") == ""), F.lit(False)))
 
 
 def _split_counter_sums(copies: DataFrame, cut: CutTables) -> DataFrame:

@@ -8,7 +8,7 @@ The state must equal what a whole audit would read. Servers only append messages
 equal if the stream was not created again, the last message that was read is still there unchanged, and the state has as
 many messages as the stream. Otherwise the stream is read again from its first message.
 
-The state also says which messages need not be judged again (`closed`).
+The state also says which messages need not be judged again (`verified`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vstream.audit.connector.values import StreamCut
 from vstream.audit.extract.plan import ExtractPlan
 from vstream.audit.request import uri_of
 from vstream.audit.spark.local_frames import make_table
-from vstream.audit.state.closed import ClosedPart, ClosedVirtual, Key, RemovedMessages, carry_over
+from vstream.audit.state.verified import Key, RemovedMessages, VerifiedPart, VerifiedVirtual, carry_over
 from vstream.audit.tables.audit_tables import read_live_messages
 from vstream.audit.tables.schema import MESSAGES, make_schema
 from vstream.errors import VstreamError
@@ -98,24 +98,24 @@ class MessagePart:
 class StateManifest:
     """The contents of the state directory."""
 
-    format: Literal[2]
+    format: Literal[3]
     topology: str
     parts: tuple[MessagePart, ...] = ()
     streams: tuple[StreamPosition, ...] = ()
-    closed: tuple[ClosedVirtual, ...] = ()
+    verified: tuple[VerifiedVirtual, ...] = ()
 
 
 class StateUpdate(NamedTuple):
     """
     All messages, the number read from servers, and the streams that were read again from their first message.
 
-    *closed* are the messages that need not be judged again.
+    *verified* are the messages that need not be judged again.
     """
 
     messages: DataFrame
     new: int
     reread: tuple[str, ...]
-    closed: ClosedPart
+    verified: VerifiedPart
 
 
 class _FreshMessages(NamedTuple):
@@ -140,7 +140,7 @@ class AuditState:
         self.spark = spark
         self._directory = directory
         self._topology = topology
-        self._manifest = StateManifest(format=2, topology=topology)
+        self._manifest = StateManifest(format=3, topology=topology)
         self._shown: list[StreamPosition] = []
 
     def load(self, plan: ExtractPlan) -> StateUpdate:
@@ -168,36 +168,36 @@ class AuditState:
         again = self._read_part(number + 1, {key: readable[key] for key in longer.keys() - continued}, {}, read)
         positions |= again.positions
         reread = [key[1] for key in readable.keys() - continued if key in before and before[key].messages]
-        closed = tuple(carry_over(manifest.closed, cuts, continued, removed))
+        verified = tuple(carry_over(manifest.verified, cuts, continued, removed))
         merged, parts = self._merge(list(positions.values()), [*manifest.parts, *fresh.parts, *again.parts])
         self._shown = [position for position in merged if position.key in readable]
-        self._save(replace(manifest, parts=tuple(parts), streams=tuple(merged), closed=closed))
+        self._save(replace(manifest, parts=tuple(parts), streams=tuple(merged), verified=verified))
         return StateUpdate(
-            self._rows(self._shown, parts), fresh.new + again.new, tuple(sorted(reread)), ClosedPart(closed)
+            self._rows(self._shown, parts), fresh.new + again.new, tuple(sorted(reread)), VerifiedPart(verified)
         )
 
-    def read_open(self, closed: ClosedPart) -> DataFrame:
-        """All messages but those of *closed*, of which those are left in that stand behind open ones."""
+    def read_unverified(self, verified: VerifiedPart) -> DataFrame:
+        """All messages but those of *verified*, of which those are left in that stand behind unverified ones."""
         positions = []
         for position in self._shown:
-            stream = closed.streams.get(position.key)
+            stream = verified.streams.get(position.key)
             first = position.first_seq if stream is None else max(position.first_seq, stream.last_seq + 1)
             positions.append(replace(position, first_seq=first))
         return self._rows(positions, self._manifest.parts)
 
-    def read_closed(self, closed: ClosedPart) -> DataFrame:
-        """Every message of *closed* from some streams that have it."""
+    def read_verified(self, verified: VerifiedPart) -> DataFrame:
+        """Every message of *verified* from some streams that have it."""
         positions = []
         for position in self._shown:
-            last = closed.complete_ends.get(position.key)
+            last = verified.complete_ends.get(position.key)
             if last is not None:
                 positions.append(replace(position, ranges=_clip(position.ranges, last=last)))
         return self._rows(positions, self._manifest.parts)
 
-    def record_closed(self, closed: ClosedPart) -> None:
-        """Keep that *closed* need not be judged again."""
-        if closed.virtuals != self._manifest.closed:
-            self._save(replace(self._manifest, closed=closed.virtuals))
+    def record_verified(self, verified: VerifiedPart) -> None:
+        """Keep that *verified* need not be judged again."""
+        if verified.virtuals != self._manifest.verified:
+            self._save(replace(self._manifest, verified=verified.virtuals))
 
     def _load(self, cuts: Sequence[StreamCut]) -> StateManifest:
         try:
@@ -206,7 +206,7 @@ class AuditState:
             # Whatever is here from now on belongs to the state, and is removed unless it is listed.
             if any(not file.name.startswith(f".{MANIFEST}") for file in self._directory.iterdir()):
                 raise self._refusal("cannot be made: other files are there") from None
-            empty = StateManifest(format=2, topology=self._topology)
+            empty = StateManifest(format=3, topology=self._topology)
             self._save(empty)
             return empty
         except (OSError, ValidationError) as error:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from vstream.audit.spark.local_frames import collect_arrow, make_table, plain_rows
-from vstream.audit.state.closed import NOTHING_CLOSED, ClosedPart
+from vstream.audit.state.verified import NOTHING_VERIFIED, VerifiedPart
 from vstream.audit.tables.schema import STREAMS, make_schema
 from vstream.audit.tables.stream_settings import CAPTURE, HAS_HOLES, LOST_OLDEST, find_first_kept, is_origin
 from vstream.topology.model import Role
@@ -39,7 +39,7 @@ _READERS = make_schema("""
     has_ttl boolean, may_hide boolean, keeps bigint, may_roll_up boolean, window bigint, takes_no_more boolean,
     removed_early bigint, is_purged boolean
 """)
-_CLOSED = make_schema("virtual string, stream string, origin string, until bigint, read_to bigint, until_ns bigint")
+_VERIFIED = make_schema("virtual string, stream string, origin string, until bigint, read_to bigint, until_ns bigint")
 _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
 _OriginRow = Row(*_ORIGINS.names)
 # Spark's own rows look each attribute up in a list of names.
@@ -100,7 +100,7 @@ class CutTables:
     """Whether streams were read only from a certain time on: then older messages of an origin are not checked."""
     is_sampled: bool = False
     """Whether only some subjects were read."""
-    closed: ClosedPart = NOTHING_CLOSED
+    verified: VerifiedPart = NOTHING_VERIFIED
     """What is not judged again: origins and limits are those of streams without these messages."""
     has_removed_early: bool = False
     """Whether any reader has removed messages that its `max_msgs` leaves."""
@@ -108,7 +108,7 @@ class CutTables:
     @property
     def messages(self) -> int:
         """Number of messages to judge in all streams."""
-        return sum(row.messages or 0 for row in self.rows) - self.closed.messages
+        return sum(row.messages or 0 for row in self.rows) - self.verified.messages
 
     @property
     def keeps_last(self) -> bool:
@@ -117,19 +117,19 @@ class CutTables:
 
 
 def build_cut_tables(
-    streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False, closed: ClosedPart = NOTHING_CLOSED
+    streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False, verified: VerifiedPart = NOTHING_VERIFIED
 ) -> CutTables:
     """
     Build the tables from `streams`.
 
-    *is_narrow*: read only from some time on. *is_sampled*: some subjects only. Messages that are *closed* are not judged.
+    *is_narrow*: read only from some time on. *is_sampled*: some subjects only. Messages that are *verified* are not judged.
     """
     # Arrow takes no null for a structure whose fields cannot be null.
     told = collect_arrow(streams.withColumn("transform", F.col("transform").cast("struct<src: string, dest: string>")))
     rows = sorted(map(_make_plain_row, plain_rows(told)), key=lambda row: (row.virtual, row.stream))
     by_virtual: dict[str, list[Any]] = {}
     for row in rows:
-        by_virtual.setdefault(row.virtual, []).append(closed.narrow(row, is_origin=is_origin(row)))
+        by_virtual.setdefault(row.virtual, []).append(verified.narrow(row, is_origin=is_origin(row)))
     roles, origins, expected, tracks, has_removed_early = [], [], [], [], False
     for virtual, rows_of_one in by_virtual.items():
         # Old captures do not say what is mirrored. Where one stream takes all publishes, it is that one.
@@ -172,19 +172,19 @@ def build_cut_tables(
         holes=() if is_narrow or is_sampled else [_make_hole_row(row) for row in rows if _has_hole(row)],
         is_narrow=is_narrow,
         is_sampled=is_sampled,
-        closed=closed,
+        verified=verified,
         has_removed_early=has_removed_early,
     )
 
 
-def tabulate_closed(spark: SparkSession, closed: ClosedPart) -> DataFrame:
-    """Each stream with each origin of it: how far its messages are *closed*, and when that was."""
+def tabulate_verified(spark: SparkSession, verified: VerifiedPart) -> DataFrame:
+    """Each stream with each origin of it: how far its messages are *verified*, and when that was."""
     rows = []
-    for item in closed.virtuals:
+    for item in verified.virtuals:
         for stream in item.streams:
             place = (item.virtual, stream.stream)
             rows += [(*place, route.origin, route.until, stream.read_to, item.until_ns) for route in stream.routes]
-    return make_table(spark, rows, _CLOSED)
+    return make_table(spark, rows, _VERIFIED)
 
 
 def _make_plain_row(row: Any) -> Any:

@@ -165,7 +165,7 @@ def summarize(report: Report) -> str:
         f"{' · '.join([text, *findings])} · {Count(report.messages):stored message|stored messages} in "
         f"{Count(len(report.streams)):stream|streams} of {Count(len(report.regions)):region|regions}"
         f"{' and the stretch cluster' if report.stretch else ''}"
-        f"{f', {report.judged_before:,} of them judged before' if report.judged_before else ''}"
+        f"{f', {report.verified_before:,} of them verified before' if report.verified_before else ''}"
     )
 
 
@@ -220,7 +220,7 @@ def render_matrix(report: Report, virtual: str) -> Table | None:
     routes = [route for route in report.routes if route.virtual == virtual]
     if not routes:
         return None
-    delays, of_new = {}, " of new ones" if report.judged_before else ""
+    delays, of_new = {}, " of new ones" if report.verified_before else ""
     for delay in report.delays:
         if delay.virtual == virtual and delay.minute is None:
             delays[(delay.origin_region, delay.region)] = delay
@@ -296,7 +296,7 @@ def _render_answers(report: Report) -> Table:
 
 
 def _render_orders(report: Report) -> Table:
-    new = "new " if report.judged_before else ""
+    new = "new " if report.verified_before else ""
     table = _start_table(f"order: {new}adjacent messages in opposite order", "stream", "in", "and in")
     table.add_column("", justify="right")
     for order in report.orders:

@@ -1,9 +1,9 @@
 """
 The messages of a virtual stream that an audit with a state need not judge again.
 
-A message is *closed* if an audit found it right: every read stream has it once, unchanged and in order, and nothing of
-its virtual stream was wrong. All messages before it of its origin are closed, too, and in every read stream, all that
-was still on its way stands behind it. So what is open is judged alone (`closing`), and closed messages are only
+A message is *verified* if an audit found it right: every read stream has it once, unchanged and in order, and nothing of
+its virtual stream was wrong. All messages before it of its origin are verified, too, and in every read stream, all that
+was still on its way stands behind it. So what is not verified is judged alone (`incremental`), and verified messages are only
 counted. Whatever contradicts that is a reason to judge the whole virtual stream again.
 """
 
@@ -27,8 +27,8 @@ _HARMLESS: Final = OLDEST_FIRST | {"duplicate_window", "first_seq"}
 Key = tuple[str, str]  # a virtual stream, and a stream of it
 
 
-class ClosedRoute(NamedTuple):
-    """The closed messages of *origin* in a stream: *messages* of them are stored there, sequences *first* to *until*."""
+class VerifiedRoute(NamedTuple):
+    """The verified messages of *origin* in a stream: *messages* of them are stored there, sequences *first* to *until*."""
 
     origin: str
     until: int
@@ -36,19 +36,19 @@ class ClosedRoute(NamedTuple):
     first: int | None
 
 
-NO_ROUTE: Final = ClosedRoute("", 0, 0, None)
+NO_ROUTE: Final = VerifiedRoute("", 0, 0, None)
 
 
 @value_class
-class ClosedStream:
-    """The closed messages of one stream."""
+class VerifiedStream:
+    """The verified messages of one stream."""
 
     stream: str
     last_seq: int
-    """All its messages up to this sequence are closed. So are some up to *read_to*, of a reader."""
+    """All its messages up to this sequence are verified. So are some up to *read_to*, of a reader."""
     read_to: int
-    """The last sequence that had been read when they were closed."""
-    routes: tuple[ClosedRoute, ...]
+    """The last sequence that had been read when they were verified."""
+    routes: tuple[VerifiedRoute, ...]
 
     @property
     def is_origin(self) -> bool:
@@ -57,18 +57,18 @@ class ClosedStream:
 
     @property
     def messages(self) -> int:
-        """The number of closed messages that are stored."""
+        """The number of verified messages that are stored."""
         return sum(route.messages for route in self.routes)
 
 
 @value_class
-class ClosedVirtual:
-    """The closed messages of a virtual stream."""
+class VerifiedVirtual:
+    """The verified messages of a virtual stream."""
 
     virtual: str
     until_ns: int
     """When the last of them was stored anywhere, in nanoseconds since 1970 by servers' clocks."""
-    streams: tuple[ClosedStream, ...]
+    streams: tuple[VerifiedStream, ...]
 
 
 class RemovedMessages(NamedTuple):
@@ -84,20 +84,20 @@ class RemovedMessages(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClosedPart:
-    """The closed messages of *virtuals*: those of other virtual streams are all judged."""
+class VerifiedPart:
+    """The verified messages of *virtuals*: those of other virtual streams are all judged."""
 
-    virtuals: tuple[ClosedVirtual, ...] = ()
+    virtuals: tuple[VerifiedVirtual, ...] = ()
 
     @cached_property
-    def streams(self) -> Mapping[Key, ClosedStream]:
+    def streams(self) -> Mapping[Key, VerifiedStream]:
         """By virtual stream and stream."""
         return {(item.virtual, stream.stream): stream for item in self.virtuals for stream in item.streams}
 
     @cached_property
-    def routes(self) -> Mapping[tuple[str, str, str], ClosedRoute]:
+    def routes(self) -> Mapping[tuple[str, str, str], VerifiedRoute]:
         """By virtual stream, origin and stream."""
-        routes: dict[tuple[str, str, str], ClosedRoute] = {}
+        routes: dict[tuple[str, str, str], VerifiedRoute] = {}
         for (virtual, name), stream in self.streams.items():
             routes |= {(virtual, route.origin, name): route for route in stream.routes}
         return routes
@@ -109,12 +109,12 @@ class ClosedPart:
 
     def count(self, virtual: str, stream: str) -> int:
         """The number of messages of *stream* that are stored and not judged again."""
-        closed = self.streams.get((virtual, stream))
-        return closed.messages if closed is not None else 0
+        verified = self.streams.get((virtual, stream))
+        return verified.messages if verified is not None else 0
 
     @cached_property
     def complete_ends(self) -> Mapping[Key, int]:
-        """The last closed sequences of streams that have all closed messages: of origins, if these have all."""
+        """The last verified sequences of streams that have all verified messages: of origins, if these have all."""
         streams = {}
         for item in self.virtuals:
             firsts = {stream.stream: stream.routes[0].first for stream in item.streams if stream.is_origin}
@@ -127,34 +127,34 @@ class ClosedPart:
                     streams[item.virtual, stream.stream] = stream.last_seq
         return streams
 
-    def without(self, names: Collection[str]) -> ClosedPart:
+    def without(self, names: Collection[str]) -> VerifiedPart:
         """Without the virtual streams *names*."""
-        return ClosedPart(tuple(item for item in self.virtuals if item.virtual not in names))
+        return VerifiedPart(tuple(item for item in self.virtuals if item.virtual not in names))
 
     def narrow(self, row: Any, *, is_origin: bool) -> Any:
-        """*row* of `schema.STREAMS` as of a stream without its closed messages, but with the same positions."""
-        closed = self.streams.get((row.virtual, row.stream))
-        if closed is None or row.error is not None:
+        """*row* of `schema.STREAMS` as of a stream without its verified messages, but with the same positions."""
+        verified = self.streams.get((row.virtual, row.stream))
+        if verified is None or row.error is not None:
             return row
         if is_origin:
-            return replace(row, first_seq=max(row.first_seq, closed.last_seq + 1))
-        if not closed.messages:
+            return replace(row, first_seq=max(row.first_seq, verified.last_seq + 1))
+        if not verified.messages:
             return row
         # The oldest ones are removed first, and these are still there.
         return replace(row, limits={name: limit for name, limit in row.limits.items() if name not in OLDEST_FIRST})
 
 
-NOTHING_CLOSED: Final = ClosedPart()
+NOTHING_VERIFIED: Final = VerifiedPart()
 
 
 def carry_over(
-    closed: Iterable[ClosedVirtual],
+    verified: Iterable[VerifiedVirtual],
     cuts: Iterable[StreamCut],
     continued: Collection[Key],
     removed: Mapping[Key, RemovedMessages],
-) -> Iterator[ClosedVirtual]:
+) -> Iterator[VerifiedVirtual]:
     """
-    Those of *closed* that hold for streams as *cuts* have them, less the messages that limits have *removed* since.
+    Those of *verified* that hold for streams as *cuts* have them, less the messages that limits have *removed* since.
 
     *continued* are the streams that are the same as before, with messages added or removed at an end.
     """
@@ -162,9 +162,9 @@ def carry_over(
     for cut in cuts:
         if cut.stream_ref.role != Role.CATALOG.value:
             by_virtual[cut.stream_ref.virtual][cut.stream_ref.stream] = cut
-    for item in closed:
+    for item in verified:
         group, streams = by_virtual[item.virtual], []
-        if group.keys() != {stream.stream for stream in item.streams} or not all(map(can_close, group.values())):
+        if group.keys() != {stream.stream for stream in item.streams} or not all(map(can_verify, group.values())):
             continue
         for stream in item.streams:
             key = (item.virtual, stream.stream)
@@ -175,14 +175,14 @@ def carry_over(
             yield replace(item, streams=tuple(streams))
 
 
-def can_close(stream: Any) -> bool:
+def can_verify(stream: Any) -> bool:
     """Whether nothing but the oldest messages can go from *stream*, a cut or a row of `schema.STREAMS`."""
     is_whole = stream.error is None and not stream.num_deleted
     return is_whole and stream.limits is not None and _HARMLESS.issuperset(stream.limits)
 
 
-def _without_removed(stream: ClosedStream, cut: StreamCut, removed: RemovedMessages | None) -> ClosedStream | None:
-    """*stream* without the messages *removed* from it; None if its limits do not explain it, or open ones are gone."""
+def _without_removed(stream: VerifiedStream, cut: StreamCut, removed: RemovedMessages | None) -> VerifiedStream | None:
+    """*stream* without the messages *removed* from it; None if its limits do not explain it, or unverified ones are gone."""
     if cut.first_seq > stream.last_seq + 1 and stream.messages:
         return None
     if removed is None or not removed.counts:
