@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
-from vstream.audit.normalise.normalise import COPIES, track_id
+from vstream.audit.normalise.normalise import COPIES, substream_id
 from vstream.audit.reconcile.bucket_digests import mix
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session
@@ -105,13 +105,15 @@ def measure_cost() -> Iterator[Cost]:
 
 def generate(spark: SparkSession, rows: int, place: str, *, is_shuffled: bool = False) -> tuple[DataFrame, DataFrame]:
     """`copies` and `streams` of one virtual stream, with faults in east and central; west holds it in any order if *is_shuffled*."""
-    names = [("foo", f"foo-{kind}-{region}", f"foo-write-{origin}", "") for kind, region, origin in _tracks()]
+    names = [("foo", f"foo-{kind}-{region}", f"foo-write-{origin}", "") for kind, region, origin in _substreams()]
     numbered = spark.createDataFrame(names, "virtual string, stream string, origin string, former string")
-    track_ids = {(row.stream, row.origin): row.track for row in numbered.withColumn("track", track_id()).collect()}
+    substream_ids = {
+        (row.stream, row.origin): row.substream for row in numbered.withColumn("substream", substream_id()).collect()
+    }
     (Path(place) / "copies").mkdir()
     # In a process of its own, whose memory goes with it.
     with apart() as pool:
-        pool.submit(_write, rows, place, track_ids, is_shuffled=is_shuffled).result()
+        pool.submit(_write, rows, place, substream_ids, is_shuffled=is_shuffled).result()
     return spark.read.schema(COPIES).parquet(f"{place}/copies"), streams(spark, rows)
 
 
@@ -120,19 +122,19 @@ def apart() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
-def _tracks() -> Iterator[tuple[str, str, str]]:
+def _substreams() -> Iterator[tuple[str, str, str]]:
     yield from (("write", region, region) for region in REGIONS)
     yield from (("read", region, origin) for region in REGIONS for origin in REGIONS)
 
 
-def _write(rows: int, place: str, tracks: dict[tuple[str, str], int], *, is_shuffled: bool) -> None:
+def _write(rows: int, place: str, substreams: dict[tuple[str, str], int], *, is_shuffled: bool) -> None:
     """Files of one stream each, by sequence, as extraction leaves them."""
     middle = rows // 2
     for number, region in enumerate(REGIONS):
         count = (rows - number + 2) // 3
         for begin in range(0, count, _FILE):
             seqs = np.arange(begin, min(begin + _FILE, count), dtype=np.int64)
-            _file(place, f"foo-write-{region}", region, seqs + 1, 3 * seqs + number, tracks)
+            _file(place, f"foo-write-{region}", region, seqs + 1, 3 * seqs + number, substreams)
     for number, region in enumerate(REGIONS):
         # Origins are interleaved in another way in each region, each in its order.
         for begin in range(0, rows + 2, _FILE):
@@ -145,9 +147,9 @@ def _write(rows: int, place: str, tracks: dict[tuple[str, str], int], *, is_shuf
                 ids, is_there = ids[order], is_there[order]
             if region == "east":
                 is_there &= (ids < middle) | (ids >= middle + LOST)
-            _file(place, f"foo-read-{region}", region, seqs[is_there] + 1, ids[is_there], tracks)
+            _file(place, f"foo-read-{region}", region, seqs[is_there] + 1, ids[is_there], substreams)
     again = np.arange(middle, middle + DOUBLED, dtype=np.int64)
-    _file(place, "foo-read-central", "central", again + rows + 3, again, tracks)
+    _file(place, "foo-read-central", "central", again + rows + 3, again, substreams)
 
 
 def _file(
@@ -156,7 +158,7 @@ def _file(
     region: str,
     seqs: NDArray[np.int64],
     ids: NDArray[np.int64],
-    tracks: dict[tuple[str, str], int],
+    substreams: dict[tuple[str, str], int],
 ) -> None:
     count = len(ids)
     if not count:
@@ -192,14 +194,14 @@ def _file(
         "rolls_up": pa.nulls(count, pa.string()),
         "digest": pa.array(digests),
         "sum": pa.nulls(count, pa.int64()),
-        "track": pa.array(np.array([tracks.get((stream, origin), 0) for origin in origins])[ids % 3]),
+        "substream": pa.array(np.array([substreams.get((stream, origin), 0) for origin in origins])[ids % 3]),
     }
     texts = [name for name, array in arrays.items() if pa.types.is_dictionary(array.type)]
     file = f"{place}/copies/{stream}-{seqs[0]:012}.parquet"
     pq.write_table(
         pa.table(arrays).select(COPIES.names),
         file,
-        use_dictionary=[*texts, "track"],
+        use_dictionary=[*texts, "substream"],
         store_schema=False,
         write_page_index=True,
     )

@@ -122,19 +122,23 @@ class AuditPipeline:
             read = self.store.read_earlier
             return read("buckets", reconcile.BUCKETS), read("differences", classify.DIFFERENCES)
         with self._measure(AuditStage.RECONCILE):
-            tracks, on_driver = reconcile.build_tracks(copies, cut), self._is_on_driver(cut)
-            folded = one_pass.fold_copies(copies, cut, tracks, files, on_driver=on_driver, size=self.bucket_size)
+            substreams, on_driver = reconcile.build_substreams(copies, cut), self._is_on_driver(cut)
+            folded = one_pass.fold_copies(copies, cut, substreams, files, on_driver=on_driver, size=self.bucket_size)
         buckets = self._run_stage(
             AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, on_driver=True
         )
-        backsteps = self._run_stage(
-            AuditStage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: folded.backsteps, on_driver=folded.on_driver
+        out_of_order = self._run_stage(
+            AuditStage.RECONCILE,
+            "out_of_order",
+            order.OUT_OF_ORDER,
+            lambda: folded.out_of_order,
+            on_driver=folded.on_driver,
         )
         result = self._run_stage(
             AuditStage.RECONCILE,
             "differences",
             classify.DIFFERENCES,
-            lambda: self._classify_differences(copies, cut, backsteps, folded),
+            lambda: self._classify_differences(copies, cut, out_of_order, folded),
         )
         return buckets, result
 
@@ -173,20 +177,20 @@ class AuditPipeline:
         self._seconds[stage.value] = self._seconds.get(stage.value, 0.0) + time.monotonic() - started
 
     def _classify_differences(
-        self, copies: DataFrame, cut: CutTables, backsteps: DataFrame, folded: one_pass.SinglePassResult
+        self, copies: DataFrame, cut: CutTables, out_of_order: DataFrame, folded: one_pass.SinglePassResult
     ) -> DataFrame:
         """All DIFFERENCES of messages. Does not look again at what digests and order prove to be correct."""
-        result = self._classify_buckets(folded, copies, cut, backsteps)
+        result = self._classify_buckets(folded, copies, cut, out_of_order)
         ordered = sorted(name for name, model in self.context.models.items() if Consistency(model).has_one_order)
         return result.unionByName(delays.find_misordered(copies, ordered)) if ordered else result
 
     def _classify_buckets(
-        self, folded: one_pass.SinglePassResult, copies: DataFrame, cut: CutTables, backsteps: DataFrame
+        self, folded: one_pass.SinglePassResult, copies: DataFrame, cut: CutTables, out_of_order: DataFrame
     ) -> DataFrame:
         """DIFFERENCES of the result of one pass: few rows are classified without compiling plans."""
         spark = copies.sparkSession
         with without_codegen(spark):
-            steps = None if folded.is_in_order else backsteps
+            steps = None if folded.is_in_order else out_of_order
             suspected = set(reconcile.find_suspects(folded.buckets, steps, cut, size=self.bucket_size))
             purged = classify.find_purged_buckets(copies, cut, size=self.bucket_size)
             if purged is not None:
@@ -197,10 +201,10 @@ class AuditPipeline:
             on_driver = differing_messages.count_rows(folded.buckets, suspected) <= _MAX_ROWS_COLLECTED
             if on_driver:
                 rows = differing_messages.gather_rows(copies, suspects, which, size=self.bucket_size)
-                messages = differing_messages.select_differing(rows, copies, cut, backsteps)
+                messages = differing_messages.select_differing(rows, copies, cut, out_of_order)
             else:
                 messages = differing_messages.select_messages_near(copies, which, size=self.bucket_size)
-            result = self._classify_messages(messages, copies, cut, folded, backsteps, suspects if which else None)
+            result = self._classify_messages(messages, copies, cut, folded, out_of_order, suspects if which else None)
             return make_local(result, classify.DIFFERENCES) if on_driver else result
 
     def _classify_messages(
@@ -209,7 +213,7 @@ class AuditPipeline:
         copies: DataFrame,
         cut: CutTables,
         folded: one_pass.SinglePassResult,
-        backsteps: DataFrame,
+        out_of_order: DataFrame,
         suspects: DataFrame | None,
     ) -> DataFrame:
         """DIFFERENCES of the differing messages. Skips Spark queries that are known to return nothing."""
@@ -233,7 +237,7 @@ class AuditPipeline:
         if cut.holes:
             result = result.unionByName(classify.find_deleted_everywhere(copies, cut, self.context.canaries))
         if not folded.is_in_order:
-            result = result.unionByName(order.find_reordered(messages.behind, backsteps))
+            result = result.unionByName(order.find_reordered(messages.behind, out_of_order))
         return result
 
     def _make_report(

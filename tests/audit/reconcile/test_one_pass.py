@@ -20,22 +20,22 @@ from vstream.audit.reconcile.order import find_disordered_segments
 
 pytestmark = pytest.mark.spark
 SEEDS = repetitions(50, night=500)
-TRACKS = (7, -7)
+SUBSTREAMS = (7, -7)
 """Those that are asked for; there are rows of a third."""
 
 
 def rows(random: Random) -> list[tuple[int, int, int]]:
-    """Track, sequence and sequence in the origin, in a reader's order."""
-    result, at = [], dict.fromkeys((*TRACKS, 9), 10)
+    """Substream, sequence and sequence in the origin, in a reader's order."""
+    result, at = [], dict.fromkeys((*SUBSTREAMS, 9), 10)
     for seq in range(random.randrange(60)):
-        track = random.choice(list(at))
-        at[track] += 1
-        result.append((track, seq, at[track]))
+        substream = random.choice(list(at))
+        at[substream] += 1
+        result.append((substream, seq, at[substream]))
     for _ in range(random.choice((0, 0, 1, 3))):
         if result:
             place = random.randrange(len(result))
-            track, seq, _ = result[place]
-            result[place] = (track, seq, random.randrange(5, 40))
+            substream, seq, _ = result[place]
+            result[place] = (substream, seq, random.randrange(5, 40))
     again = random.sample(result, min(len(result), random.choice((0, 0, 1, 4))))
     return sorted(result + again) if random.random() < 0.1 else sorted(result + again, key=lambda row: row[1:])
 
@@ -56,8 +56,8 @@ def of_files(random: Random, some: list[tuple[int, int, int]]) -> list[tuple[int
         size = random.choice((1, 3, 100))
         batches = [batch(file[place : place + size]) for place in range(0, len(file), size)]
         result += [
-            (message["track"], message["seq"], message["least"], message["last_seq"], message["greatest"])
-            for message in bucket_digests.fold(batches, frozenset(TRACKS), 4).to_pylist()
+            (message["substream"], message["seq"], message["least"], message["last_seq"], message["greatest"])
+            for message in bucket_digests.fold(batches, frozenset(SUBSTREAMS), 4).to_pylist()
             if message["bucket"] is None
         ]
     return result
@@ -71,18 +71,18 @@ def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: py
         drawn = rows(random)
         segments, unsorted = find_disordered_segments(of_files(random, drawn))
         given_up += len(unsorted)
-        for track in set(TRACKS) - unsorted:
-            of_track = sorted((seq, origin_seq) for name, seq, origin_seq in drawn if name == track)
+        for substream in set(SUBSTREAMS) - unsorted:
+            of_substream = sorted((seq, origin_seq) for name, seq, origin_seq in drawn if name == substream)
             expected, greatest = set(), 0
-            for row in of_track:
+            for row in of_substream:
                 if row[1] <= greatest:
                     expected.add((*row, greatest))
                 greatest = max(greatest, row[1])
             told = {
                 (*row, before)
                 for name, (seq, least, last_seq, last, before) in segments
-                if name == track
-                for row in of_track
+                if name == substream
+                for row in of_substream
                 if (seq, least) <= row <= (last_seq, last) and row[1] <= before
             }
             # Of two rows that are the same, only the second steps back.
@@ -94,13 +94,13 @@ def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: py
 
 
 def full(random: Random) -> list[dict[str, Any]]:
-    """Rows with all columns, of which those of track 9 have no origin."""
+    """Rows with all columns, of which those of substream 9 have no origin."""
     texts = ("", "foo", "foo.1", "1.foo", "żółw", None)
     result = []
-    for track, seq, origin_seq in rows(random):
-        seq_at_origin = None if track == 9 else origin_seq
+    for substream, seq, origin_seq in rows(random):
+        seq_at_origin = None if substream == 9 else origin_seq
         values = (
-            track,
+            substream,
             seq,
             seq_at_origin,
             random.choice((-5, 0, 2**63 - 1)),
@@ -125,7 +125,7 @@ def digests(random: Random, some: list[dict[str, Any]], size: int) -> dict[tuple
         tables.append(bucket_digests.fold(batches, frozenset(), size))
     table = pa.concat_tables(tables)
     told = bucket_digests.merge_digests(table.filter(pc.is_valid(table["bucket"]))).to_pylist()
-    return {(row.pop("track"), row.pop("bucket")): row for row in told}
+    return {(row.pop("substream"), row.pop("bucket")): row for row in told}
 
 
 def test_digests_do_not_depend_on_files_and_tell_every_change() -> None:
@@ -138,7 +138,7 @@ def test_digests_do_not_depend_on_files_and_tell_every_change() -> None:
         expected = defaultdict(list)
         for row in drawn:
             place = row["seq"] if row["origin_seq"] is None else row["origin_seq"]
-            expected[row["track"], place // 8].append(row)
+            expected[row["substream"], place // 8].append(row)
         assert told.keys() == expected.keys()
         for place, copies in expected.items():
             seqs = [row["origin_seq"] for row in copies if row["origin_seq"] is not None]
@@ -153,7 +153,7 @@ def test_digests_do_not_depend_on_files_and_tell_every_change() -> None:
             row[name] = 77 if name == "digest" else "bar"
             after = digests(random, changed, 8)
             different = [place for place in told if told[place][digest] != after[place][digest]]
-            assert [place[0] for place in different] == [row["track"]], seed
+            assert [place[0] for place in different] == [row["substream"]], seed
             changes += 1
     assert changes > SEEDS // 2
 

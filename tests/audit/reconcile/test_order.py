@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from vstream.audit.judge.delays import HOPS, MAX_INTERVALS, summarize_delays
-from vstream.audit.reconcile.order import BACKSTEPS, find_reordered, pair_with_segments
+from vstream.audit.reconcile.order import OUT_OF_ORDER, find_reordered, pair_with_segments
 
 pytestmark = [
     pytest.mark.spark,
@@ -27,14 +27,14 @@ def shuffle(spark: SparkSession, rows: int) -> tuple[int, int, int]:
     """How many rows and segments are put together for one shuffled stream of *rows*; and what is found, and is true."""
     order = list(range(1, rows + 1))
     Random(rows).shuffle(order)
-    behind, backsteps, greatest = [], [], 0
+    behind, out_of_order, greatest = [], [], 0
     for seq, origin_seq in enumerate(order, 1):
         behind.append((*PLACE, origin_seq, seq, seq, "k", False, False))
         if origin_seq < greatest:
-            backsteps.append((*PLACE, seq, origin_seq, seq, origin_seq, greatest))
+            out_of_order.append((*PLACE, seq, origin_seq, seq, origin_seq, greatest))
         greatest = max(greatest, origin_seq)
-    tables = spark.createDataFrame(behind, COPIES), spark.createDataFrame(backsteps, BACKSTEPS)
-    return pair_with_segments(*tables).count(), find_reordered(*tables).count(), len(backsteps)
+    tables = spark.createDataFrame(behind, COPIES), spark.createDataFrame(out_of_order, OUT_OF_ORDER)
+    return pair_with_segments(*tables).count(), find_reordered(*tables).count(), len(out_of_order)
 
 
 def test_twice_as_many_messages_out_of_order_are_compared_twice_as_often(spark: SparkSession) -> None:

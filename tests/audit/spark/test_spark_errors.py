@@ -47,6 +47,6 @@ def test_a_table_is_made_again_by_its_stage() -> None:
         "extract the tables again"
     }
     assert suggest_rebuild("copies") == "`--from normalise` creates it again"
-    assert {suggest_rebuild(name) for name in ("buckets", "backsteps", "suspects", "differences")} == {
+    assert {suggest_rebuild(name) for name in ("buckets", "out_of_order", "suspects", "differences")} == {
         "`--from reconcile` creates it again"
     }

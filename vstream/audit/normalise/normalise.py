@@ -30,7 +30,7 @@ COPIES = make_schema("""
     virtual string not null, stream string not null, region string not null, is_origin boolean not null,
     seq bigint not null, time_ns bigint not null, origin string, former string, origin_seq bigint,
     sent_subject string, key string, msg_id string, ttl_ns bigint, rolls_up string, digest bigint not null, sum bigint,
-    is_replay boolean not null, track bigint not null
+    is_replay boolean not null, substream bigint not null
 """)
 """
 Columns of COPIES, one row for each row of `messages`. *origin* and *origin_seq* are the stream that stored the message
@@ -40,8 +40,8 @@ subject in the origin, null if unknown; *key* is the subject as clients of the v
 an origin with unknown transforms. Messages of counters (`CutTables.counters`) have the *digest* 0, because their
 payload differs in every stream, and their payload as *sum*, null for all others. *ttl_ns* is the time to live in
 nanoseconds, null without one. *rolls_up* is what the message rolls up, `sub` or `all`, null for nothing.
-*is_replay*: whether a repair added the message again. *track* is a number for virtual, stream, origin and former
-together (`track_id`): within a track, sequences of the origin increase unless something is wrong.
+*is_replay*: whether a repair added the message again. *substream* is a number for virtual, stream, origin and former
+together (`substream_id`): within a substream, sequences of the origin increase unless something is wrong.
 """
 
 _MADE_FOR = "(:C=[0-9A-Za-z]{8})?$"
@@ -65,8 +65,8 @@ _Form = make_dataclass("_Form", (*_HEADER_FORM, "seqs", "time_ns", "is_proven"),
 _HIDDEN = make_schema("called string, hidden string")
 
 
-def track_id() -> Column:
-    """The track of a row with the columns virtual, stream, origin and former."""
+def substream_id() -> Column:
+    """The substream of a row with the columns virtual, stream, origin and former."""
     return F.xxhash64("virtual", "stream", "origin", "former")
 
 
@@ -92,7 +92,9 @@ def make_copies(messages: DataFrame, cut: CutTables, origin_facts: DataFrame) ->
         "origin", F.when(is_origin, F.col("stream")).otherwise(F.col("origin"))
     )
     copies = _describe_copies(parsed.join(F.broadcast(origin_facts), ["virtual", "origin"], how="left"))
-    return _drop_verified(_split_counter_sums(copies, cut).withColumn("track", track_id()), cut).select(*COPIES.names)
+    return _drop_verified(_split_counter_sums(copies, cut).withColumn("substream", substream_id()), cut).select(
+        *COPIES.names
+    )
 
 
 def _mark_origins(messages: DataFrame, cut: CutTables) -> DataFrame:

@@ -31,24 +31,24 @@ _HASH_OF_NULL: Final = np.uint64(0xA0761D6478BD642F)
 _HASHED_TEXT_BYTES: Final = 1 << 20
 """Number of bytes of text that are hashed together."""
 _HASH_BASE_POWERS: Final[list[NDArray[np.uint64]]] = [np.ones(1, np.uint64), np.ones(1, np.uint64)]
-COLUMNS: Final = ("track", "seq", "origin_seq", "digest", "key", "sent_subject")
+COLUMNS: Final = ("substream", "seq", "origin_seq", "digest", "key", "sent_subject")
 """The columns of `normalise.COPIES` that are read."""
 _SEGMENT_COLUMNS: Final = ("seq", "least", "last_seq", "greatest")
 DIGEST_COLUMNS: Final = ("copies", "payloads", "keys", "subjects", "with_subject")
 """The columns of `reconcile.BUCKETS` that are sums: those of several files can be added."""
 FOLDED: Final = make_schema("""
-    track bigint not null, bucket bigint, copies bigint, payloads bigint, keys bigint, subjects bigint,
+    substream bigint not null, bucket bigint, copies bigint, payloads bigint, keys bigint, subjects bigint,
     with_subject bigint, least bigint, greatest bigint, seq bigint, last_seq bigint
 """)
 """
 Columns of FOLDED. Rows with a *bucket* are digests, as in `reconcile.BUCKETS`; *least* and *greatest* are null
-if a track has no origin. Rows without a bucket are segments: adjacent rows of a track in a file with
+if a substream has no origin. Rows without a bucket are segments: adjacent rows of a substream in a file with
 non-decreasing sequences and increasing sequences in the origin, from *seq* and *least* to *last_seq* and *greatest*.
 """
 MAX_SEGMENTS: Final = 10_000
-"""Maximum number of segments of a track in a file; a track with more is `GIVEN_UP_LAST_SEQ`."""
+"""Maximum number of segments of a substream in a file; a substream with more is `GIVEN_UP_LAST_SEQ`."""
 GIVEN_UP_LAST_SEQ: Final = -1
-"""A *last_seq* that marks a track that is too much out of order in a file."""
+"""A *last_seq* that marks a substream that is too much out of order in a file."""
 _MIN_ADJACENT_ROWS: Final = 8
 """If buckets have fewer adjacent rows than this on average, rows are sorted first."""
 
@@ -164,23 +164,23 @@ def _fold_to_schema(batches: Iterable[pa.RecordBatch], readers: frozenset[int], 
 
 
 def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) -> pa.Table:
-    """FOLDED of *batches* with the columns COLUMNS; checks the order of the tracks *readers*."""
+    """FOLDED of *batches* with the columns COLUMNS; checks the order of the substreams *readers*."""
     digests: list[pa.Table] = []
     result: dict[int, list[list[int]]] = {}
     hashes = TextHashes()
     of_readers = np.array(sorted(readers), np.int64)
     for batch in batches:
         if batch.num_rows:
-            rows = _sort_by_track(_read_rows(batch, hashes))
+            rows = _sort_by_substream(_read_rows(batch, hashes))
             digests.append(rows.digests(size))
             _add_segments(result, rows, of_readers)
-    columns: dict[str, list[int]] = {name: [] for name in ("track", *_SEGMENT_COLUMNS)}
-    for track, existing in result.items():
+    columns: dict[str, list[int]] = {name: [] for name in ("substream", *_SEGMENT_COLUMNS)}
+    for substream, existing in result.items():
         group = existing if len(existing) <= MAX_SEGMENTS else [[0, 0, GIVEN_UP_LAST_SEQ, 0]]
-        columns["track"] += [track] * len(group)
+        columns["substream"] += [substream] * len(group)
         for name, values in zip(_SEGMENT_COLUMNS, zip(*group, strict=True), strict=True):
             columns[name] += values
-    count = len(columns["track"])
+    count = len(columns["substream"])
     told = pa.table({name: pa.array(columns.get(name, [None] * count), pa.int64()) for name in FOLDED.names})
     if not digests:
         return told
@@ -188,9 +188,9 @@ def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) 
 
 
 def merge_digests(digests: pa.Table) -> pa.Table:
-    """Add up digests (rows of FOLDED), one for each track and bucket."""
+    """Add up digests (rows of FOLDED), one for each substream and bucket."""
     how = [*((name, "sum") for name in DIGEST_COLUMNS), ("least", "min"), ("greatest", "max")]
-    result = digests.group_by(["track", "bucket"], use_threads=False).aggregate(how)
+    result = digests.group_by(["substream", "bucket"], use_threads=False).aggregate(how)
     names = {f"{name}_{end}": name for name, end in how}
     result = result.rename_columns([names.get(name, name) for name in result.column_names])
     for name in ("seq", "last_seq"):
@@ -202,7 +202,7 @@ def merge_digests(digests: pa.Table) -> pa.Table:
 class _Rows:
     """The columns of some rows, as NumPy arrays."""
 
-    track: NDArray[np.int64]
+    substream: NDArray[np.int64]
     seq: NDArray[np.int64]
     origin_seq: NDArray[np.int64]
     """The row's own sequence where it has no origin."""
@@ -216,16 +216,16 @@ class _Rows:
         return _Rows(*(getattr(self, name)[which] for name in _Rows.__slots__))
 
     def digests(self, size: int) -> pa.Table:
-        """Digests of the rows, which are sorted by track; a bucket may have several."""
-        buckets, is_next = self.origin_seq // size, self.track[1:] != self.track[:-1]
+        """Digests of the rows, which are sorted by substream; a bucket may have several."""
+        buckets, is_next = self.origin_seq // size, self.substream[1:] != self.substream[:-1]
         begins = _begins((buckets[1:] != buckets[:-1]) | is_next)
         if len(begins) * _MIN_ADJACENT_ROWS > len(buckets) and ((np.diff(buckets) < 0) & ~is_next).any():
-            return self.select_rows(np.lexsort((buckets, self.track))).digests(size)
+            return self.select_rows(np.lexsort((buckets, self.substream))).digests(size)
         has_origin = self.has_origin[begins]
         sums = [np.add.reduceat(item, begins).view(np.int64) for item in (self.payload, self.name, self.subject)]
         return pa.table(
             {
-                "track": self.track[begins],
+                "substream": self.substream[begins],
                 "bucket": buckets[begins],
                 "copies": np.diff(begins, append=len(buckets)),
                 **dict(zip(("payloads", "keys", "subjects"), sums, strict=True)),
@@ -254,7 +254,7 @@ def _read_rows(batch: pa.RecordBatch, hashes: TextHashes) -> _Rows:
     names = hashes.hash_column(columns["key"])
     same = columns["key"].equals(columns["sent_subject"])
     return _Rows(
-        track=columns["track"].to_numpy(),
+        substream=columns["substream"].to_numpy(),
         seq=seq,
         origin_seq=origin_seq,
         has_origin=has_origin,
@@ -271,9 +271,9 @@ def _mask_valid(column: pa.Array) -> NDArray[np.bool_]:
     return column.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _sort_by_track(rows: _Rows) -> _Rows:
-    """The rows of each track together, in stored order."""
-    codes = pa.array(rows.track).dictionary_encode()
+def _sort_by_substream(rows: _Rows) -> _Rows:
+    """The rows of each substream together, in stored order."""
+    codes = pa.array(rows.substream).dictionary_encode()
     numbers = codes.indices.to_numpy()
     if (numbers[1:] >= numbers[:-1]).all():
         return rows
@@ -284,19 +284,19 @@ def _sort_by_track(rows: _Rows) -> _Rows:
 
 
 def _add_segments(segments: dict[int, list[list[int]]], rows: _Rows, readers: NDArray[np.int64]) -> None:
-    """Add the segments of *readers* in *rows* to *segments*; the first of a track may continue its last known one."""
+    """Add the segments of *readers* in *rows* to *segments*; the first of a substream may continue its last known one."""
     seqs, origin_seqs = rows.seq, rows.origin_seq
-    is_next = rows.track[1:] != rows.track[:-1]
+    is_next = rows.substream[1:] != rows.substream[:-1]
     begins = _begins((seqs[1:] < seqs[:-1]) | (origin_seqs[1:] <= origin_seqs[:-1]) | is_next)
     ends = np.append(begins[1:], len(seqs)) - 1
-    which = np.flatnonzero(np.isin(rows.track[begins], readers))
+    which = np.flatnonzero(np.isin(rows.substream[begins], readers))
     begins, ends = begins[which], ends[which]
     previous = None
-    columns = (rows.track[begins], seqs[begins], origin_seqs[begins], seqs[ends], origin_seqs[ends])
-    for track, seq, least, last_seq, greatest in zip(*(column.tolist() for column in columns), strict=True):
-        group = segments.setdefault(track, [])
-        if track != previous and group and group[-1][2] <= seq and group[-1][3] < least:
+    columns = (rows.substream[begins], seqs[begins], origin_seqs[begins], seqs[ends], origin_seqs[ends])
+    for substream, seq, least, last_seq, greatest in zip(*(column.tolist() for column in columns), strict=True):
+        group = segments.setdefault(substream, [])
+        if substream != previous and group and group[-1][2] <= seq and group[-1][3] < least:
             group[-1][2:] = last_seq, greatest
         elif len(group) <= MAX_SEGMENTS:
             group.append([seq, least, last_seq, greatest])
-        previous = track
+        previous = substream

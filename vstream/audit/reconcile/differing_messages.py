@@ -55,10 +55,10 @@ def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], 
     )
 
 
-def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, backsteps: DataFrame) -> DifferingMessages:
+def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, out_of_order: DataFrame) -> DifferingMessages:
     """Select the messages that may be wrong from *rows*, which are those of the buckets to check."""
     differing = _find_differing(rows, cut.readers)
-    behind = _find_behind(rows, backsteps)
+    behind = _find_behind(rows, out_of_order)
     spark = copies.sparkSession
     return DifferingMessages(
         differing=from_arrow(spark, differing, COPIES),
@@ -103,10 +103,10 @@ def _find_differing(rows: pa.Table, readers: Mapping[str, int]) -> pa.Table:
     return rows.join(differing, keys=list(MESSAGE), join_type="left semi")
 
 
-def _find_behind(rows: pa.Table, backsteps: DataFrame) -> pa.Table:
-    """Rows of readers with *backsteps*, except those above every backstep."""
+def _find_behind(rows: pa.Table, out_of_order: DataFrame) -> pa.Table:
+    """Rows of readers with *out_of_order*, except those above all of these."""
     reader = [*ORIGIN, "stream"]
-    result = backsteps.select(*reader, "least", "before").toArrow()
+    result = out_of_order.select(*reader, "least", "before").toArrow()
     if not result.num_rows:
         return rows.slice(0, 0)
     ends = result.group_by(reader).aggregate([("least", "min"), ("before", "max")])

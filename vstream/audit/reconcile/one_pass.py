@@ -19,13 +19,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from vstream.audit.reconcile import bucket_digests, order
-from vstream.audit.reconcile.reconcile import BUCKET_SIZE, BUCKETS, TRACKS, Track, classify_by_cut, select_rows_near
+from vstream.audit.reconcile.reconcile import (
+    BUCKET_SIZE,
+    BUCKETS,
+    SUBSTREAMS,
+    Substream,
+    classify_by_cut,
+    select_rows_near,
+)
 from vstream.audit.spark.local_frames import collect_arrow, from_arrow, make_table
 from vstream.audit.tables.cut_tables import CutTables
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
 
-_ALONG = ("track", "seq", "origin_seq")
+_ALONG = ("substream", "seq", "origin_seq")
 _PLACE = ("virtual", "origin", "former", "stream", "region")
 
 
@@ -35,24 +42,26 @@ class SinglePassResult:
 
     buckets: pa.Table
     digests: DataFrame
-    backsteps: DataFrame
+    out_of_order: DataFrame
     is_in_order: bool
-    """Whether there are no *backsteps*."""
+    """Whether there are no *out_of_order*."""
     on_driver: bool
-    """Whether *backsteps* are on the driver; Spark sorts readers that are out of order everywhere."""
+    """Whether *out_of_order* are on the driver; Spark sorts readers that are out of order everywhere."""
 
 
 def fold_copies(
     copies: DataFrame,
     cut: CutTables,
-    tracks: Sequence[Track],
+    substreams: Sequence[Substream],
     files: Sequence[str] | None,
     *,
     on_driver: bool,
     size: int = BUCKET_SIZE,
 ) -> SinglePassResult:
     """The result for `copies`, which are in *files* if these are given. *on_driver*: computed there."""
-    readers = frozenset(track.track for track in tracks if not track.is_origin and track.origin is not None)
+    readers = frozenset(
+        substream.substream for substream in substreams if not substream.is_origin and substream.origin is not None
+    )
     if on_driver:
         along = collect_arrow(copies.select(*bucket_digests.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
         folded = bucket_digests.fold(along.combine_chunks().to_batches(), readers, size)
@@ -65,43 +74,49 @@ def fold_copies(
         # From any place; it costs more per row than files that executors can open by path.
         work = bucket_digests.make_partition_fold(readers, size)
         folded = collect_arrow(copies.select(*bucket_digests.COLUMNS).mapInArrow(work, bucket_digests.FOLDED))
-    return _combine(folded, copies, cut, tracks, size)
+    return _combine(folded, copies, cut, substreams, size)
 
 
 def _combine(
-    digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Track], size: int
+    digests: pa.Table, copies: DataFrame, cut: CutTables, substreams: Sequence[Substream], size: int
 ) -> SinglePassResult:
     spark = copies.sparkSession
     is_digest = pc.is_valid(digests["bucket"])
-    buckets = _make_buckets(bucket_digests.merge_digests(digests.filter(is_digest)), copies, cut, tracks, size)
-    places = {track.track: tuple(getattr(track, name) for name in _PLACE) for track in tracks}
+    buckets = _make_buckets(bucket_digests.merge_digests(digests.filter(is_digest)), copies, cut, substreams, size)
+    places = {substream.substream: tuple(getattr(substream, name) for name in _PLACE) for substream in substreams}
     segments = _without_single_segments(
-        digests.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"])
+        digests.filter(pc.invert(is_digest)).select(["substream", "seq", "least", "last_seq", "greatest"])
     )
     rows, unsorted = order.find_disordered_segments(tuple(segment.values()) for segment in segments.to_pylist())
-    backsteps = make_table(spark, [(*places[track], *segment) for track, segment in rows], order.BACKSTEPS)
+    out_of_order = make_table(
+        spark, [(*places[substream], *segment) for substream, segment in rows], order.OUT_OF_ORDER
+    )
     if unsorted:
-        group = [track for track in tracks if track.track in unsorted]
-        backsteps = backsteps.unionByName(order.find_backsteps(copies, make_table(spark, group, TRACKS)))
+        group = [substream for substream in substreams if substream.substream in unsorted]
+        out_of_order = out_of_order.unionByName(order.find_out_of_order(copies, make_table(spark, group, SUBSTREAMS)))
     return SinglePassResult(
         buckets=buckets,
         digests=from_arrow(spark, buckets, BUCKETS),
-        backsteps=backsteps,
+        out_of_order=out_of_order,
         is_in_order=not rows and not unsorted,
         on_driver=not unsorted,
     )
 
 
 def _without_single_segments(segments: pa.Table) -> pa.Table:
-    """*segments* of tracks that have several, or too many: one alone steps back behind nothing."""
-    counts = segments.group_by("track", use_threads=False).aggregate([([], "count_all"), ("last_seq", "min")])
+    """*segments* of substreams that have several, or too many: one alone steps back behind nothing."""
+    counts = segments.group_by("substream", use_threads=False).aggregate([([], "count_all"), ("last_seq", "min")])
     is_told = pc.or_(
         pc.greater(counts["count_all"], 1), pc.equal(counts["last_seq_min"], bucket_digests.GIVEN_UP_LAST_SEQ)
     )
-    return segments.filter(pc.is_in(segments["track"], value_set=counts.filter(is_told)["track"].combine_chunks()))
+    return segments.filter(
+        pc.is_in(segments["substream"], value_set=counts.filter(is_told)["substream"].combine_chunks())
+    )
 
 
-def _make_buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Track], size: int) -> pa.Table:
+def _make_buckets(
+    digests: pa.Table, copies: DataFrame, cut: CutTables, substreams: Sequence[Substream], size: int
+) -> pa.Table:
     """
     BUCKETS of *digests*.
 
@@ -109,58 +124,62 @@ def _make_buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: 
     first one that counts, are computed again from their rows.
     """
     firsts, lasts = [], []
-    for item in tracks:
+    for item in substreams:
         first, last = cut.bounds.get((item.virtual, item.origin or ""), (None, None))
         firsts.append(first)
         lasts.append(last if item.former == "" else None)
-    numbers = pa.array([track.track for track in tracks], pa.int64())
-    which = pc.index_in(digests["track"], value_set=numbers)
+    numbers = pa.array([substream.substream for substream in substreams], pa.int64())
+    which = pc.index_in(digests["substream"], value_set=numbers)
     if which.null_count:
         raise VstreamError(
-            "`copies` has rows of a track that `streams` does not know", hint="start again with `--from normalise`"
+            "`copies` has rows of a substream that `streams` does not know", hint="start again with `--from normalise`"
         )
     is_mixed = pc.fill_null(pc.greater(digests["greatest"], pa.array(lasts, pa.int64()).take(which)), False)
     if cut.is_narrow:
-        is_former = pa.array([track.former != "" for track in tracks], pa.bool_()).take(which)
+        is_former = pa.array([substream.former != "" for substream in substreams], pa.bool_()).take(which)
         is_older = pc.less(digests["least"], pa.array(firsts, pa.int64()).take(which))
         is_mixed = pc.or_(is_mixed, pc.or_(is_former, pc.fill_null(is_older, False)))
-    parts = pa.array(["foreign" if track.origin is None else "cut" for track in tracks], pa.string())
-    plain = _as_buckets(digests, which, tracks, parts.take(which)).filter(pc.invert(is_mixed))
-    mixed = digests.filter(is_mixed).select(["track", "bucket"])
-    return pa.concat_tables([plain, _split_by_part(mixed, copies, cut, tracks, size)]) if mixed.num_rows else plain
+    parts = pa.array(["foreign" if substream.origin is None else "cut" for substream in substreams], pa.string())
+    plain = _as_buckets(digests, which, substreams, parts.take(which)).filter(pc.invert(is_mixed))
+    mixed = digests.filter(is_mixed).select(["substream", "bucket"])
+    return pa.concat_tables([plain, _split_by_part(mixed, copies, cut, substreams, size)]) if mixed.num_rows else plain
 
 
-def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Track], size: int) -> pa.Table:
+def _split_by_part(
+    mixed: pa.Table, copies: DataFrame, cut: CutTables, substreams: Sequence[Substream], size: int
+) -> pa.Table:
     """BUCKETS of the *mixed* buckets, separately for each part."""
-    schema = StructType([TRACKS["track"], BUCKETS["bucket"]])
+    schema = StructType([SUBSTREAMS["substream"], BUCKETS["bucket"]])
     those = from_arrow(copies.sparkSession, mixed, schema)
     rows = collect_arrow(
         classify_by_cut(select_rows_near(copies, mixed["bucket"].to_pylist(), size), cut)
         .withColumn("bucket", F.expr(f"coalesce(origin_seq, seq) div {size}"))
-        .join(F.broadcast(those), ["track", "bucket"], how="left_semi")
+        .join(F.broadcast(those), ["substream", "bucket"], how="left_semi")
         .select("part", *bucket_digests.COLUMNS)
     ).combine_chunks()
-    numbers = pa.array([track.track for track in tracks], pa.int64())
+    numbers = pa.array([substream.substream for substream in substreams], pa.int64())
     names = rows["part"].combine_chunks().dictionary_encode()
     if isinstance(names, pa.ChunkedArray):
         names = names.combine_chunks()
-    # A number for each track and part of it.
+    # A number for each substream and part of it.
     count = len(names.dictionary)
-    which = pc.index_in(rows["track"], value_set=numbers).cast(pa.int64())
+    which = pc.index_in(rows["substream"], value_set=numbers).cast(pa.int64())
     both = pc.add(pc.multiply(which, count), names.indices.cast(pa.int64()))
-    rows = rows.set_column(rows.column_names.index("track"), "track", both)
+    rows = rows.set_column(rows.column_names.index("substream"), "substream", both)
     result = bucket_digests.merge_digests(
         bucket_digests.fold(rows.select(bucket_digests.COLUMNS).to_batches(), frozenset(), size)
     )
-    which = pc.divide(result["track"], count)
-    part = names.dictionary.take(pc.subtract(result["track"], pc.multiply(which, count)))
-    return _as_buckets(result, which, tracks, part)
+    which = pc.divide(result["substream"], count)
+    part = names.dictionary.take(pc.subtract(result["substream"], pc.multiply(which, count)))
+    return _as_buckets(result, which, substreams, part)
 
 
-def _as_buckets(digests: pa.Table, which: Any, tracks: Sequence[Track], part: Any) -> pa.Table:
-    """Convert *digests* to BUCKETS; *which* is the index in *tracks* for each."""
-    names = [field.name for field in TRACKS.fields if field.name != "track"]
+def _as_buckets(digests: pa.Table, which: Any, substreams: Sequence[Substream], part: Any) -> pa.Table:
+    """Convert *digests* to BUCKETS; *which* is the index in *substreams* for each."""
+    names = [field.name for field in SUBSTREAMS.fields if field.name != "substream"]
     kinds = {name: pa.bool_() if name == "is_origin" else pa.string() for name in names}
     for name, kind in kinds.items():
-        digests = digests.append_column(name, pa.array([getattr(track, name) for track in tracks], kind).take(which))
+        digests = digests.append_column(
+            name, pa.array([getattr(substream, name) for substream in substreams], kind).take(which)
+        )
     return digests.append_column("part", part.cast(pa.string())).select(BUCKETS.names)

@@ -19,13 +19,13 @@ from vstream.audit.reconcile.bucket_digests import GIVEN_UP_LAST_SEQ
 from vstream.audit.reconcile.reconcile import MESSAGE, ORIGIN
 from vstream.audit.tables.schema import make_schema
 
-BACKSTEPS: Final = make_schema("""
+OUT_OF_ORDER: Final = make_schema("""
     virtual string not null, origin string, former string, stream string not null, region string not null,
     seq bigint not null, least bigint not null, last_seq bigint not null, greatest bigint not null,
     before bigint not null
 """)
 """
-Columns of BACKSTEPS: segments of a reader that begin after a later message of their origin, or after the same one.
+Columns of OUT_OF_ORDER: segments of a reader that begin after a later message of their origin, or after the same one.
 
 Sequences of the origin increase within a segment, from *least* at *seq* to *greatest* at
 *last_seq*; *before* is the greatest sequence in front of it. Rows of the segment that are not
@@ -39,50 +39,50 @@ _PLACE: Final = (*ORIGIN, "stream", "region")
 
 def find_disordered_segments(segments: Iterable[tuple[int, ...]]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
     """
-    The out-of-order segments with their track and *before*; *segments* are rows of (track, columns of `FOLDED`).
+    The out-of-order segments with their substream and *before*; *segments* are rows of (substream, columns of `FOLDED`).
 
-    Also returns the tracks that are too much out of order to tell.
+    Also returns the substreams that are too much out of order to tell.
     """
-    by_track: dict[int, list[tuple[int, ...]]] = defaultdict(list)
-    for track, *segment in segments:
-        by_track[track].append(tuple(segment))
+    by_substream: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+    for substream, *segment in segments:
+        by_substream[substream].append(tuple(segment))
     result, unsorted = [], set()
-    for track, group in by_track.items():
+    for substream, group in by_substream.items():
         group.sort()
         ends = [(last_seq, greatest) for _, _, last_seq, greatest in group]
         if any(last_seq == GIVEN_UP_LAST_SEQ for _, _, last_seq, _ in group) or any(
             end > item[:2] for end, item in zip(ends, group[1:], strict=False)
         ):
-            unsorted.add(track)
+            unsorted.add(substream)
             continue
         before = group[0][1] - 1
         for entry in group:
             if entry[1] <= before:
-                result.append((track, (*entry, before)))
+                result.append((substream, (*entry, before)))
             before = max(before, entry[3])
     return result, unsorted
 
 
-def find_backsteps(copies: DataFrame, tracks: DataFrame) -> DataFrame:
+def find_out_of_order(copies: DataFrame, substreams: DataFrame) -> DataFrame:
     """
-    BACKSTEPS of `copies`, each of a single row; empty if every reader has every message once and in order.
+    OUT_OF_ORDER of `copies`, each of a single row; empty if every reader has every message once and in order.
 
-    Only the *tracks* (`reconcile.TRACKS`) of readers are checked.
+    Only the *substreams* (`reconcile.SUBSTREAMS`) of readers are checked.
     """
-    readers = tracks.where("not is_origin and origin is not null")
-    along = Window.partitionBy("track").orderBy("seq", "least").rowsBetween(Window.unboundedPreceding, -1)
+    readers = substreams.where("not is_origin and origin is not null")
+    along = Window.partitionBy("substream").orderBy("seq", "least").rowsBetween(Window.unboundedPreceding, -1)
     return (
-        copies.join(F.broadcast(readers.select("track")), "track", how="left_semi")
-        .select("track", "seq", F.col("origin_seq").alias("least"))
+        copies.join(F.broadcast(readers.select("substream")), "substream", how="left_semi")
+        .select("substream", "seq", F.col("origin_seq").alias("least"))
         .withColumn("before", F.max("least").over(along))
         .where(F.col("least") <= F.col("before"))
         .withColumns({"last_seq": F.col("seq"), "greatest": F.col("least")})
-        .join(F.broadcast(readers.select("track", *_PLACE)), "track")
-        .select(*BACKSTEPS.names)
+        .join(F.broadcast(readers.select("substream", *_PLACE)), "substream")
+        .select(*OUT_OF_ORDER.names)
     )
 
 
-def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
+def find_reordered(behind: DataFrame, out_of_order: DataFrame) -> DataFrame:
     """
     DIFFERENCES of order: messages of *behind* that are stored after a later message of their origin; first copies only.
 
@@ -92,7 +92,7 @@ def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     place = F.struct("seq", "origin_seq")
     is_in_it = place.between(F.struct("first_seq", "least"), F.struct("last_seq", "greatest"))
     return (
-        pair_with_segments(behind, backsteps)
+        pair_with_segments(behind, out_of_order)
         .where(is_in_it & (F.col("origin_seq") < F.col("before")))
         # A row that was read twice is in two segments.
         .dropDuplicates([*ORIGIN, "stream", "region", "origin_seq"])
@@ -103,7 +103,7 @@ def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     )
 
 
-def pair_with_segments(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
+def pair_with_segments(behind: DataFrame, out_of_order: DataFrame) -> DataFrame:
     """
     The first copies of the messages of *behind*, each paired with the segments near it.
 
@@ -112,10 +112,10 @@ def pair_with_segments(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     """
     reader = [*ORIGIN, "stream", "region"]
     slices = F.sequence(F.expr(f"seq div {_SLICE_SEQUENCES}"), F.expr(f"last_seq div {_SLICE_SEQUENCES}"))
-    segments = backsteps.withColumn("slice", F.explode(slices)).withColumnsRenamed({"seq": "first_seq"})
+    segments = out_of_order.withColumn("slice", F.explode(slices)).withColumnsRenamed({"seq": "first_seq"})
     first = (
         behind.where(~F.col("is_origin"))
-        .join(F.broadcast(backsteps.select(*reader).distinct()), reader, how="left_semi")
+        .join(F.broadcast(out_of_order.select(*reader).distinct()), reader, how="left_semi")
         .groupBy(*reader, "origin_seq")
         .agg(
             F.min("seq").alias("seq"), *(F.min_by(name, "seq").alias(name) for name in ("time_ns", "key", "is_replay"))

@@ -33,15 +33,15 @@ BUCKET_SIZE: Final = 4096
 ORIGIN: Final = ("virtual", "origin", "former")
 MESSAGE: Final = (*ORIGIN, "origin_seq")
 
-TRACKS = make_schema("""
-    track bigint not null, virtual string not null, origin string, former string, stream string not null,
+SUBSTREAMS = make_schema("""
+    substream bigint not null, virtual string not null, origin string, former string, stream string not null,
     region string not null, is_origin boolean not null
 """)
-"""Columns of TRACKS: the meaning of each track number; may contain tracks that are not in `copies`."""
+"""Columns of SUBSTREAMS: the meaning of each substream number; may contain substreams that are not in `copies`."""
 
 BUCKETS = StructType(
     [
-        *(column for column in TRACKS.fields if column.name != "track"),
+        *(column for column in SUBSTREAMS.fields if column.name != "substream"),
         *make_schema("""
             part string not null, bucket bigint, copies bigint not null, payloads bigint, keys bigint, subjects bigint,
             with_subject bigint not null, least bigint, greatest bigint
@@ -60,10 +60,10 @@ _MAX_FILTER_RANGES: Final = 16
 """Maximum number of sequence ranges in a filter, by which files skip row groups without matches."""
 
 
-class Track(NamedTuple):
-    """A row of TRACKS."""
+class Substream(NamedTuple):
+    """A row of SUBSTREAMS."""
 
-    track: int
+    substream: int
     virtual: str
     origin: str | None
     former: str
@@ -72,18 +72,18 @@ class Track(NamedTuple):
     is_origin: bool
 
 
-def build_tracks(copies: DataFrame, cut: CutTables) -> list[Track]:
-    """TRACKS of `copies` (`normalise.COPIES`), from the cut alone, except for origins that were created again."""
-    names = [name for name in TRACKS.names if name not in ("track", "region", "is_origin")]
+def build_substreams(copies: DataFrame, cut: CutTables) -> list[Substream]:
+    """SUBSTREAMS of `copies` (`normalise.COPIES`), from the cut alone, except for origins that were created again."""
+    names = [name for name in SUBSTREAMS.names if name not in ("substream", "region", "is_origin")]
     formers = copies.where(F.col("former") != "").select(*names).distinct().collect()
-    places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in cut.tracks}
-    rows = [(virtual, origin, "", stream, *more) for virtual, origin, stream, *more in cut.tracks]
+    places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in cut.substreams}
+    rows = [(virtual, origin, "", stream, *more) for virtual, origin, stream, *more in cut.substreams]
     rows += [(*former, *places[former.virtual, former.stream]) for former in formers]
-    return [Track(_track_id_of(row), *row) for row in rows]
+    return [Substream(_substream_id_of(row), *row) for row in rows]
 
 
-def _track_id_of(row: tuple[Any, ...]) -> int:
-    """What `normalise.track_id` gives: Spark hashes each value with the hash before it as seed, and leaves out null."""
+def _substream_id_of(row: tuple[Any, ...]) -> int:
+    """What `normalise.substream_id` gives: Spark hashes each value with the hash before it as seed, and leaves out null."""
     virtual, origin, former, stream, *_ = row
     result = _HASH_SEED
     for value in (virtual, stream, origin, former):
@@ -134,19 +134,21 @@ def classify_by_cut(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 
 def find_suspects(
-    buckets: pa.Table, backsteps: DataFrame | None, cut: CutTables, *, size: int = BUCKET_SIZE
+    buckets: pa.Table, out_of_order: DataFrame | None, cut: CutTables, *, size: int = BUCKET_SIZE
 ) -> list[tuple[str, str, str, int]]:
     """
     The buckets to compare, as (virtual, origin, former, bucket): those not proven to be equal everywhere.
 
-    *buckets* are BUCKETS, *backsteps* `order.BACKSTEPS`, if there are any. Of a message that is there twice, the second
+    *buckets* are BUCKETS, *out_of_order* `order.OUT_OF_ORDER`, if there are any. Of a message that is there twice, the second
     copy steps back.
     """
     suspects = set(plain_rows(_select_unproven(_compare_digests(buckets), cut)))
-    if backsteps is not None:
+    if out_of_order is not None:
         begin, end = F.expr(f"least div {size}"), F.expr(f"least(greatest, before) div {size}")
         # Of readers that are out of order everywhere there is a row for each message.
-        ranges = collect_arrow(backsteps.select(*ORIGIN, "stream", begin.alias("begin"), end.alias("end")).distinct())
+        ranges = collect_arrow(
+            out_of_order.select(*ORIGIN, "stream", begin.alias("begin"), end.alias("end")).distinct()
+        )
         suspects.update(_select_in_ranges(buckets, ranges))
     return sorted(suspects)
 

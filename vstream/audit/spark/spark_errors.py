@@ -29,7 +29,7 @@ _FILE: Final = re.compile(r"while reading file (?P<name>\S+?)\.?(?:\s|$)")
 _TABLE_FILE: Final = re.compile(r"/(?P<name>[a-z]+)/[^/\s]+\.parquet\b")
 """A table is a directory."""
 _MADE_BY: Final = {"copies": "normalise"} | dict.fromkeys(
-    ("buckets", "backsteps", "suspects", "differences"), "reconcile"
+    ("buckets", "out_of_order", "suspects", "differences"), "reconcile"
 )
 """The stage that creates a stored table. Tables that are not listed come from the extraction."""
 _MAX_CHARACTERS: Final = 400

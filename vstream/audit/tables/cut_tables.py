@@ -84,7 +84,7 @@ class CutTables:
     """Pairs of *virtual* and stream: mirrors, which keep the original timestamps, so the arrival time is unknown."""
     bounds: Mapping[tuple[str, str], tuple[int | None, int | None]]
     """By *virtual* and origin: its first and last sequence, as in *origins*."""
-    tracks: Sequence[tuple[Any, ...]]
+    substreams: Sequence[tuple[Any, ...]]
     """Each stream with each origin (or None) whose messages it may have: virtual, origin, stream, region, is_origin."""
     readers: Mapping[str, int]
     """By *virtual*: the number of streams that should have the messages of each origin."""
@@ -130,7 +130,7 @@ def build_cut_tables(
     by_virtual: dict[str, list[Any]] = {}
     for row in rows:
         by_virtual.setdefault(row.virtual, []).append(verified.narrow(row, is_origin=is_origin(row)))
-    roles, origins, expected, tracks, has_removed_early = [], [], [], [], False
+    roles, origins, expected, substreams, has_removed_early = [], [], [], [], False
     for virtual, rows_of_one in by_virtual.items():
         # Old captures do not say what is mirrored. Where one stream takes all publishes, it is that one.
         alone = next((row.stream for row in rows_of_one if row.role == Role.ORIGIN.value), None)
@@ -153,7 +153,7 @@ def build_cut_tables(
         names = [None, *(origin.origin for origin in origin_rows)]
         for row in rows_of_one:
             origin_names = [row.stream] if is_origin(row) else names
-            tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in origin_names]
+            substreams += [(virtual, name, row.stream, row.region, is_origin(row)) for name in origin_names]
     spark = streams.sparkSession
     mirrors = {(virtual, row.stream) for virtual, own_rows in by_virtual.items() for row in _list_mirrors(own_rows)}
     return CutTables(
@@ -162,7 +162,7 @@ def build_cut_tables(
         origins=make_table(spark, origins, _ORIGINS),
         expected=make_table(spark, expected, _EXPECTED),
         identities={(row.virtual, row.stream): row.identity for row in rows if row.identity is not None},
-        tracks=tracks,
+        substreams=substreams,
         mirrors=frozenset(mirrors),
         bounds={(row.virtual, row.origin): (row.origin_first, row.origin_last) for row in origins},
         readers={row.virtual: row.readers for row in origins},
