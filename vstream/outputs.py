@@ -663,9 +663,9 @@ class AuditOutput(Output):
     delays: list[Plain]
     delays_of_one_in: int
     verified_before: int
-    settled: list[Plain]
-    orders: list[Plain]
-    publishes: list[Plain]
+    recoveries: list[Plain]
+    order_differences: list[Plain]
+    publish_outcomes: list[Plain]
     seconds: dict[str, float]
 
 

@@ -45,10 +45,10 @@ EXPECTED = {
     "row-twice": 2,
     "displaced": 3,
     "deduplicated": 2,
-    "twins-other": 12,
-    "twins-same": 6,
+    "shared-id-other": 12,
+    "shared-id-same": 6,
     "conflicts": 5,
-    "disputes": 5,
+    "diverged-keys": 5,
 }
 """By kind (`codes.BY_KIND`)."""
 _GONE = 1_000

@@ -150,7 +150,7 @@ def rename_virtual(tables: ArrowTables, virtual: str) -> ArrowTables:
 
 def test_publishes_without_an_answer_are_neither_lost_nor_failed(planted_report: Report) -> None:
     assert planted_report.verdict("unanswered") is AuditVerdict.PASS
-    answers = [answer for answer in planted_report.answers if answer.virtual == "unanswered"]
+    answers = [answer for answer in planted_report.publish_outcomes if answer.virtual == "unanswered"]
     indeterminate = [answer for answer in answers if answer.outcome == "indeterminate"]
     publishes, stored = (
         sum(window.publishes for window in indeterminate),
@@ -159,12 +159,12 @@ def test_publishes_without_an_answer_are_neither_lost_nor_failed(planted_report:
     assert publishes == len(make_unanswered().of(OperationOutcome.INDETERMINATE))
     assert 0 < stored < publishes
     assert {answer.outcome: answer.stored for answer in answers if answer.outcome == "rejected"} == {"rejected": 0}
-    settled = [settlement for settlement in planted_report.settled if settlement.virtual == "unanswered"]
+    settled = [settlement for settlement in planted_report.recoveries if settlement.virtual == "unanswered"]
     assert {(settlement.window, settlement.region) for settlement in settled} == {
         ("kill-region west", region) for region in ("west", "central", "east")
     }
     # What was written just before the fault was over arrived after it, in at most 200 ms.
-    assert 0 < max(settlement.settled_ns for settlement in settled) < SECOND // 5
+    assert 0 < max(settlement.recovery_ns for settlement in settled) < SECOND // 5
 
 
 def test_what_only_the_journal_of_publishes_shows_is_found(planted_report: Report) -> None:
@@ -344,7 +344,7 @@ def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path:
         assert tables_in(spark, "found") == set(RESULTS)
         lost = spark.sql("SELECT region, count(*) AS n FROM found.differences GROUP BY region").collect()
         assert [(row.region, row.n) for row in lost] == [("east", 1)]
-        assert spark.table("found.answers").count() == 0
+        assert spark.table("found.publish_outcomes").count() == 0
         # What cannot be written is said before anything is read, and what is there is left alone.
         try_publishing(spark, "found", "parquet")
         assert tables_in(spark, "found") == set(RESULTS)

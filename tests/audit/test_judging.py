@@ -101,16 +101,17 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
         for name, differences in swapped.items()
         if is_ordered(name)
     }
-    assert {name: reference.disputes(audit) for name, audit in expected.items()} == {
-        name: set(disputes) for name, disputes in by_virtual(some, shelf, "disputes", as_dispute).items()
+    assert {name: reference.diverged_keys(audit) for name, audit in expected.items()} == {
+        name: set(diverged_keys)
+        for name, diverged_keys in by_virtual(some, shelf, "diverged_keys", as_diverged_key).items()
     }
     assert {name: dict(reference.conflicts(audit)) for name, audit in expected.items()} == {
         name: dict(list(conflicts))
         for name, conflicts in by_virtual(some, shelf, "conflicts", lambda row: (row.key, row.number)).items()
     }
-    assert {name: reference.twins(audit) for name, audit in expected.items()} == {
-        name: dict(list(twins))
-        for name, twins in by_virtual(some, shelf, "twins", lambda row: (row.msg_id, row.is_same)).items()
+    assert {name: reference.shared_ids(audit) for name, audit in expected.items()} == {
+        name: dict(list(shared_ids))
+        for name, shared_ids in by_virtual(some, shelf, "shared_ids", lambda row: (row.msg_id, row.is_same)).items()
     }
     assert {name: delays_of(audit) for name, audit in expected.items()} == {
         name: {
@@ -122,10 +123,10 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
         }
         for name in some
     }  # fmt: skip
-    assert {name: reference.settling(audit, WINDOWS) for name, audit in expected.items()} == {
+    assert {name: reference.recovery(audit, WINDOWS) for name, audit in expected.items()} == {
         name: {
-            (row.begun_ns, row.origin_region, row.region): (row.messages, row.missing, row.settled_ns)
-            for row in report.settled
+            (row.begun_ns, row.origin_region, row.region): (row.messages, row.missing, row.recovery_ns)
+            for row in report.recoveries
             if row.virtual == name
         }
         for name in some
@@ -133,7 +134,7 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
     assert {name: reference.pairs(audit) for name, audit in expected.items()} == {
         name: {
             (order.region, order.compared_with): (order.neighbours, order.inverted)
-            for order in report.orders
+            for order in report.order_differences
             if order.virtual == name
         }
         for name in some
@@ -160,10 +161,10 @@ def findings_of(audited: reference.Audit, differences: Counter[reference.Differe
     result: Counter[str] = Counter()
     for difference, times in differences.items():
         result[BY_KIND[difference.kind].name] += difference.number * times
-    result[BY_KIND["disputes"].name] = sum(dispute.is_settled for dispute in reference.disputes(audited))
+    result[BY_KIND["diverged-keys"].name] = sum(key.is_settled for key in reference.diverged_keys(audited))
     result[BY_KIND["conflicts"].name] = len(reference.conflicts(audited))
-    for is_same in reference.twins(audited).values():
-        result[BY_KIND["twins-same" if is_same else "twins-other"].name] += 1
+    for is_same in reference.shared_ids(audited).values():
+        result[BY_KIND["shared-id-same" if is_same else "shared-id-other"].name] += 1
     pairs = reference.late(audited).items()
     result[BY_KIND["clocks"].name] = sum(minute is None and delays[0] < 0 for (_, _, minute), delays in pairs)
     return +result
@@ -182,7 +183,7 @@ def is_failing(differences: Iterable[reference.Difference]) -> bool:
 def is_last_value_wrong(one: History, audited: reference.Audit) -> bool:
     """Where streams keep one message of a subject, regions have to agree on it, and of a counter on the sum."""
     is_compact = any((stream["limits"] or {}).get("max_msgs_per_subject") == 1 for stream in one.streams)
-    return (is_compact or audited.is_counter) and any(dispute.is_settled for dispute in reference.disputes(audited))
+    return (is_compact or audited.is_counter) and any(key.is_settled for key in reference.diverged_keys(audited))
 
 
 def by_virtual(
@@ -199,9 +200,9 @@ def as_difference(row: Any) -> reference.Difference:
     return reference.Difference(row.kind, row.stream, row.origin, row.former, row.origin_seq, row.seq, row.number)
 
 
-def as_dispute(row: Any) -> reference.Dispute:
+def as_diverged_key(row: Any) -> reference.DivergedKey:
     last = frozenset((message.origin, message.former, message.origin_seq) for message in row.last)
-    return reference.Dispute(row.key, row.is_settled, last)
+    return reference.DivergedKey(row.key, row.is_settled, last)
 
 
 def delays_of(audited: reference.Audit) -> dict[tuple[str, str, int | None], tuple[int, int, int, int, int]]:
@@ -265,7 +266,7 @@ def test_of_many_streams_none_that_came_early_or_crossed_is_passed_over(audited_
     early = {row.virtual for row in store.table("delays").where("min_ns < 0").collect()}
     crossed = {row.virtual for row in store.table("conflicts").collect()}
     assert set() < early <= {row.virtual for row in rows if row.is_early} < every
-    assert set() < crossed <= {row.virtual for row in rows if row.is_blind} < every
+    assert set() < crossed <= {row.virtual for row in rows if row.is_concurrent} < every
 
 
 def test_histories_on_the_driver_are_judged_as_the_reference_judges_them(spark: SparkSession) -> None:
@@ -283,7 +284,7 @@ def test_of_many_streams_those_that_do_not_pass_have_figures_and_all_are_judged(
     assert len(shown) == 5
     assert all(whole.verdict(name) is not AuditVerdict.PASS for name in shown)
     assert BY_KIND["clocks"].name in {item.name for item in whole.findings}
-    for name in ("routes", "delays", "orders"):
+    for name in ("routes", "delays", "order_differences"):
         figures = getattr(whole, name)
         assert getattr(short, name) == tuple(figure for figure in figures if figure.virtual in shown)
         assert len(getattr(short, name)) < len(figures)
@@ -312,7 +313,7 @@ def test_every_kind_of_fault_is_planted_and_found() -> None:
         result.update(difference.kind for difference in reference.Audit(history.messages, history.streams).run())
     elsewhere = {
         "nothing", "unreadable", "absent", "incomplete", "unfinished", "acked-lost", "overwritten", "unpublished", "refused-stored",
-        "misordered", "disputes", "conflicts", "twins-other", "twins-same", "clocks",
+        "misordered", "diverged-keys", "conflicts", "shared-id-other", "shared-id-same", "clocks",
     }  # fmt: skip
     assert set(BY_KIND) - elsewhere == set(result)
 

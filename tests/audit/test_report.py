@@ -76,14 +76,14 @@ CLEAN = Report(
         for region in ("west", "east")
         for minute in (None, 28_000_000, 28_000_001, 28_000_500)
     ),
-    settled=tuple(
+    recoveries=tuple(
         Recovery(
             window="kill-region west", begun_ns=number, virtual="foo", origin_region="west", region="east", messages=5,
-            missing=missing, settled_ns=0,
+            missing=missing, recovery_ns=0,
         )
         for number, missing in ((1, 0), (2, 3))
     ),
-    orders=(OrderDifference(virtual="foo", region="east", compared_with="west", neighbours=100_000, inverted=1),),
+    order_differences=(OrderDifference(virtual="foo", region="east", compared_with="west", neighbours=100_000, inverted=1),),
 )  # fmt: skip
 BROKEN = replace(CLEAN, findings=(LOST, finding("conflicts", examples=("`k`: one, then other",))))
 
@@ -92,7 +92,7 @@ BROKEN = replace(CLEAN, findings=(LOST, finding("conflicts", examples=("`k`: one
     ("kinds", "expected"),
     [
         ((), AuditVerdict.PASS),
-        (("pending", "removed", "conflicts", "disputes"), AuditVerdict.PASS),
+        (("pending", "removed", "conflicts", "diverged-keys"), AuditVerdict.PASS),
         (("unreadable",), AuditVerdict.UNKNOWN),
         (("nothing",), AuditVerdict.UNKNOWN),
         (("removed-early",), AuditVerdict.UNKNOWN),
@@ -235,7 +235,7 @@ def test_of_many_streams_those_that_pass_are_counted_and_not_named() -> None:
     assert document["verdicts"] == {"foo": "fail"}
     assert {row["virtual"] for row in document["streams"]} == {"foo"}
     assert document["delays"] == BROKEN.as_dict()["delays"]
-    nothing = replace(report, findings=(), shown=frozenset(), routes=(), delays=(), orders=(), settled=())
+    nothing = replace(report, findings=(), shown=frozenset(), routes=(), delays=(), order_differences=(), recoveries=())
     assert len(json.dumps(nothing.as_dict())) < 600
     assert "--all-figures" in "".join(str(line) for line in view.render_report(nothing))
     assert "1,001" in render_page(nothing)
@@ -245,7 +245,7 @@ def test_only_findings_leave_out_figures_and_what_is_well() -> None:
     whole, short = BROKEN.as_dict(), BROKEN.as_dict(only_findings=True)
     assert short.keys() == whole.keys()
     assert (short["verdict"], short["findings"]) == ("fail", whole["findings"])
-    assert [short[name] for name in ("streams", "routes", "delays", "orders", "settled")] == [[]] * 5
+    assert [short[name] for name in ("streams", "routes", "delays", "order_differences", "recoveries")] == [[]] * 5
     assert CLEAN.as_dict(only_findings=True)["verdicts"] == {}
     assert view.to_junit(CLEAN, only_findings=True).count("<testcase") == 1
     assert view.to_junit(BROKEN, only_findings=True).count("<testcase") == 1

@@ -330,9 +330,9 @@ class Audit:
     ) -> str | None:
         origin, former, seq = message
         info = self.origins[origin]
-        twins = self._twins(reader, message, msg_id, written, rows)
-        if twins:
-            return "deduplicated" if digest in twins else "displaced"
+        same_ids = self._find_same_ids(reader, message, msg_id, written, rows)
+        if same_ids:
+            return "deduplicated" if digest in same_ids else "displaced"
         mine = [s for o, f, s in compared if (o, f) == (origin, former)]
         cursor = self.cursor(reader, origin)
         reached = max([cursor or 0, *mine])
@@ -384,7 +384,7 @@ class Audit:
             cursor = self.cursor(reader, fact[0])
             is_passed = cursor is None or fact[2] <= max([cursor, *(row.origin_seq for row in has)])
             is_oldest = all(row.is_replay or fact[2] < row.origin_seq for row in has)
-            younger += is_passed and is_oldest and not self._twins(reader, fact, msg_id, time, rows)
+            younger += is_passed and is_oldest and not self._find_same_ids(reader, fact, msg_id, time, rows)
         return younger < number
 
     def _is_purged(self, reader: dict[str, Any]) -> bool:
@@ -498,26 +498,26 @@ class Audit:
                 if (row.origin, row.former) == (origin, former) and self._is_compared(row)
             ]
             passed = seq <= max([self.cursor(reader, origin) or 0, *has])
-            count += passed and not self._twins(reader, fact, msg_id, time, rows)
+            count += passed and not self._find_same_ids(reader, fact, msg_id, time, rows)
         return count
 
     def _is_compared(self, copy: Copy) -> bool:
         last = self.origins[copy.origin or ""]["last_seq"]
         return copy.former != "" or last is None or copy.origin_seq <= last
 
-    def _twins(
+    def _find_same_ids(
         self, reader: dict[str, Any], message: tuple[str, str, int], msg_id: str | None, written: int, rows: list[Copy]
     ) -> set[int]:
         """Digests of what the reader has under the id of a message, if that can be why it lacks the message."""
         if msg_id is None:
             return set()
-        twins = [row for row in rows if row.msg_id == msg_id]
+        same_ids = [row for row in rows if row.msg_id == msg_id]
         window = 0 if self._has_stored_all(reader) else (reader["limits"] or {}).get("duplicate_window")
         if window is not None and message[0] in {source["origin"] for source in reader["sources"]}:
-            until = max([twin.time for twin in twins], default=0)
+            until = max([row.time for row in same_ids], default=0)
             if not window or written > until + window + SKEW:
                 return set()
-        return {twin.digest for twin in twins}
+        return {row.digest for row in same_ids}
 
     def cursor(self, reader: dict[str, Any], origin: str) -> int | None:
         """How far a reader has come, by its own word, or because it has taken as many messages as there ever were."""
@@ -580,16 +580,16 @@ class Audit:
                     self.missing.append((name, origin, None, number))
 
 
-class Dispute(NamedTuple):
+class DivergedKey(NamedTuple):
     key: str
     is_settled: bool
     last: frozenset[tuple[str, str, int]]
 
 
-def disputes(audit: Audit) -> set[Dispute]:
+def diverged_keys(audit: Audit) -> set[DivergedKey]:
     """Keys of several origins whose last messages differ between readers."""
     result = set()
-    for key in find_contested(audit):
+    for key in find_shared_keys(audit):
         last: dict[str, Copy] = {}
         for copy in sorted(arrivals(audit), key=lambda one: (one.seq, one.origin or "", one.former, one.origin_seq)):
             if copy.key == key:
@@ -602,14 +602,14 @@ def disputes(audit: Audit) -> set[Dispute]:
                 for origin, former, seq in winners
                 for reader in audit.readers
             )
-            result.add(Dispute(key, settled, frozenset(winners)))
+            result.add(DivergedKey(key, settled, frozenset(winners)))
     return result
 
 
 def conflicts(audit: Audit) -> dict[str, int]:
-    """By contested key, how many writes came before what was written elsewhere in front of them had arrived."""
+    """By key of several origins, how many writes came before what was written elsewhere in front of them had arrived."""
     counts: Counter[str] = Counter()
-    for key in find_contested(audit) if not audit.is_counter else ():
+    for key in find_shared_keys(audit) if not audit.is_counter else ():
         writes: dict[tuple[str, int], list[Copy]] = defaultdict(list)
         for copy in audit.copies:
             if copy.key == key and copy.origin is not None and copy.former == "":
@@ -637,7 +637,7 @@ def conflicts(audit: Audit) -> dict[str, int]:
     return counts
 
 
-def twins(audit: Audit) -> dict[str, bool]:
+def shared_ids(audit: Audit) -> dict[str, bool]:
     """Message ids of several messages, and whether all have one payload."""
     messages: dict[str, set[tuple[str, str, int]]] = defaultdict(set)
     digests: dict[str, set[int]] = defaultdict(set)
@@ -681,7 +681,7 @@ def late(audit: Audit) -> dict[tuple[str, str, int | None], list[int]]:
     return {pair: sorted(delays) for pair, delays in result.items()}
 
 
-def settling(
+def recovery(
     audit: Audit, windows: tuple[tuple[str, int, int], ...]
 ) -> dict[tuple[int, str, str], tuple[int, int, int]]:
     """By window and pair of regions: messages, those that are missing, and how long after its end the last arrived."""
@@ -739,7 +739,7 @@ def arrivals(audit: Audit) -> list[Copy]:
     return [copy for copy in audit.copies if copy.stream not in audit.origins and copy.origin is not None]
 
 
-def find_contested(audit: Audit) -> set[str]:
+def find_shared_keys(audit: Audit) -> set[str]:
     origins: dict[str, set[str]] = defaultdict(set)
     for copy in arrivals(audit):
         origins[copy.key or ""].add(copy.origin or "")

@@ -498,7 +498,7 @@ ALL: Final = (
         _WARNING,
     ),
     _code(
-        "disputes",
+        "diverged-keys",
         "VA401",
         "last-value",
         "regions permanently disagree on the last message of {n:key|keys}",
@@ -558,7 +558,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "twins-other",
+        "shared-id-other",
         "VA405",
         "id-collision",
         "{n:message id has|message ids have} several messages with different payloads",
@@ -571,7 +571,7 @@ ALL: Final = (
         _WARNING,
     ),
     _code(
-        "twins-same",
+        "shared-id-same",
         "VA406",
         "published-twice",
         "{n:message id was|message ids were} stored several times with the same payload",

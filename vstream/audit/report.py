@@ -157,7 +157,7 @@ class Recovery:
     messages: int
     missing: int
     """Messages written before its end that never arrived: then the regions have not converged."""
-    settled_ns: int
+    recovery_ns: int
 
 
 @value_class
@@ -167,7 +167,7 @@ class OrderDifference:
     virtual: str
     region: str
     compared_with: str
-    """The region whose order is compared; `other` in JSON and in the table `pairs`."""
+    """The region whose order is compared; `other` in JSON and in the table `order_differences`."""
     neighbours: int
     inverted: int
 
@@ -196,13 +196,13 @@ class Report:
     delays: tuple[Delay, ...] = ()
     one_in: int = 1
     """Delays were measured for one in so many messages."""
-    settled: tuple[Recovery, ...] = ()
-    orders: tuple[OrderDifference, ...] = ()
-    answers: tuple[PublishOutcomes, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
+    order_differences: tuple[OrderDifference, ...] = ()
+    publish_outcomes: tuple[PublishOutcomes, ...] = ()
     verified_before: int = 0
-    """Messages that an earlier audit with the same state found right: *delays* and *orders* are of the others."""
+    """Messages that an earlier audit with the same state found right: *delays* and *order_differences* are of the others."""
     shown: frozenset[str] | None = None
-    """The virtual streams with figures (*routes* to *orders*); None: all of them."""
+    """The virtual streams with figures (*routes* to *order_differences*); None: all of them."""
     stretch: str | None = None
     """The name of the stretch cluster, if its streams were audited; it is not a region."""
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -274,9 +274,11 @@ class Report:
             "streams": select(self.streams),
             "routes": [_rename_key(route, "mismatched", "other") for route in select(self.routes)],
             "delays": select(self.delays),
-            "settled": select(self.settled),
-            "orders": [_rename_key(order, "compared_with", "other") for order in select(self.orders)],
-            "publishes": select(self.answers),
+            "recoveries": select(self.recoveries),
+            "order_differences": [
+                _rename_key(order, "compared_with", "other") for order in select(self.order_differences)
+            ],
+            "publish_outcomes": select(self.publish_outcomes),
             "delays_of_one_in": self.one_in,
             "verified_before": self.verified_before,
             "seconds": {stage: round(second, 3) for stage, second in self.seconds.items()},

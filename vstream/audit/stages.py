@@ -244,23 +244,23 @@ class AuditPipeline:
         self, copies: DataFrame, cut: CutTables, buckets: DataFrame, differences: DataFrame, tables: IndependentTables
     ) -> Report:
         keep, windows = self.store.keep, self.context.windows
-        contested, conflicts = tables.conflicts()
-        hops, early, all_delays = tables.delays()
-        broken = tables.broken()
-        disputes = keys.find_disputes(copies, cut, buckets, contested)
+        shared_keys, conflicts = tables.conflicts()
+        hops, negative_delays, all_delays = tables.delays()
+        broken = tables.journal_differences()
+        diverged_keys = keys.find_diverged_keys(copies, cut, buckets, shared_keys)
         recovery = delays.measure_recovery(hops, differences, cut, windows) if windows else None
         evidence = judge.Evidence(
             cut=cut,
             copies=copies,
             buckets=buckets,
             differences=differences if broken is None else differences.unionByName(broken),
-            disputes=keep("disputes", disputes, keys.DISPUTES),
+            diverged_keys=keep("diverged_keys", diverged_keys, keys.DIVERGED_KEYS),
             conflicts=conflicts,
-            twins=tables.twins(),
-            early=early,
+            shared_ids=tables.shared_ids(),
+            negative_delays=negative_delays,
             delays=all_delays,
-            pairs=tables.pairs(),
-            settling=None if recovery is None else keep("settling", recovery, delays.SETTLING),
-            answers=tables.answers(),
+            order_differences=tables.order_differences(),
+            recovery=None if recovery is None else keep("recovery", recovery, delays.RECOVERY),
+            publish_outcomes=tables.publish_outcomes(),
         )
         return judge.judge(evidence, self.context, self._limit_shown(cut))

@@ -38,7 +38,7 @@ try_publishing(spark, "found", kind)
 for number in (1, 4):  # what is there is replaced
     store = TableStore(spark)
     for name, schema in RESULTS.items():
-        if name != "twins":  # an audit may have nothing to say of something
+        if name != "shared_ids":  # an audit may have nothing to say of something
             store.keep(name, make_table(spark, rows(schema, number), schema), schema, on_driver=True)
     publish_results(store, "found", kind)
 print(*sorted(one.tableName for one in spark.sql("SHOW TABLES IN found").collect()))
@@ -121,7 +121,7 @@ def test_what_was_found_is_written_as_tables_of_a_lake(kind: str, read: Any, sai
     for name, schema in RESULTS.items():
         table = read(lake / name)
         assert table.schema.names == schema.names
-        expected = [] if name == "twins" else rows(schema, 4)
+        expected = [] if name == "shared_ids" else rows(schema, 4)
         assert sorted(map(repr, table.to_pylist())) == sorted(
             repr(dict(zip(schema.names, row, strict=True))) for row in expected
         )

@@ -24,7 +24,7 @@ and *origin_seq* are those of the acknowledgement, *digest* is computed as in `m
 since 1970.
 """
 
-ANSWERS = make_schema("""
+PUBLISH_OUTCOMES = make_schema("""
     virtual string not null, region string not null, outcome string not null, publishes bigint not null,
     stored bigint not null
 """)
@@ -52,7 +52,7 @@ def make_journal_table(spark: SparkSession, capture: Capture) -> DataFrame:
 
 
 def count_outcomes(journal: DataFrame, copies: DataFrame) -> DataFrame:
-    """Count the publishes of `journal` by region and outcome, as a DataFrame of ANSWERS."""
+    """Count the publishes of `journal` by region and outcome, as a DataFrame of PUBLISH_OUTCOMES."""
     stored = copies.select("virtual", "digest").distinct().withColumn("is_stored", F.lit(True))
     return (
         journal.join(stored, ["virtual", "digest"], how="left")

@@ -30,24 +30,24 @@ DELAYS = make_schema("""
 """)
 """By pair of regions and interval of writing, *minutes* long from *minute* since 1970 on; null for all time."""
 
-EARLY = StructType([DELAYS[name] for name in ("virtual", "origin_region", "region", "min_ns")])
+NEGATIVE_DELAYS = StructType([DELAYS[name] for name in ("virtual", "origin_region", "region", "min_ns")])
 
-SETTLING = make_schema("""
+RECOVERY = make_schema("""
     window string, begun_ns bigint, virtual string not null, origin_region string, region string not null,
-    messages bigint not null, missing bigint not null, settled_ns bigint
+    messages bigint not null, missing bigint not null, recovery_ns bigint
 """)
-"""Columns of SETTLING, by fault and pair of regions: of the messages that were in transit when the fault began or were
+"""Columns of RECOVERY, by fault and pair of regions: of the messages that were in transit when the fault began or were
 written while it lasted, how long after its end the last one arrived; 0 if all arrived before. *missing* is the number
 of messages written before its end that never arrived: then the regions have not converged.
 """
 
-PAIRS = make_schema("""
+ORDER_DIFFERENCES = make_schema("""
     virtual string not null, region string not null, other string not null, neighbours bigint not null,
     inverted bigint not null
 """)
-"""Columns of PAIRS: pairs of adjacent messages in *region*, and how many of them are in reverse order in *other*."""
+"""Columns of ORDER_DIFFERENCES: pairs of adjacent messages in *region*, and how many of them are in reverse order in *other*."""
 
-_WINDOWS = StructType([SETTLING["window"], SETTLING["begun_ns"], StructField("ended", LongType())])
+_WINDOWS = StructType([RECOVERY["window"], RECOVERY["begun_ns"], StructField("ended", LongType())])
 _MAX_MEASURED_HOPS: Final = 1_000_000
 """Delays are measured for at most about so many messages."""
 _MAX_COMPARED_NEIGHBOURS: Final = 250_000
@@ -115,7 +115,7 @@ def summarize_delays(hops: DataFrame) -> DataFrame:
 
 def find_early_or_conflicting(copies: DataFrame, regions: Collection[str]) -> list[Any]:
     """
-    Rows (virtual, is_early, is_blind) of the virtual streams that may have EARLY, or `keys.CONFLICTS`.
+    Rows (virtual, is_early, is_concurrent) of the virtual streams that may have NEGATIVE_DELAYS, or `keys.CONFLICTS`.
 
     All others have neither: a few numbers for each message prove that it had arrived everywhere that a later message
     of its key comes from. In more than 62 of the *regions* of readers, none has.
@@ -143,14 +143,17 @@ def find_early_or_conflicting(copies: DataFrame, regions: Collection[str]) -> li
         .agg(*map(F.expr, numbers))
         .selectExpr("*", before)
         .groupBy("virtual")
-        .agg(F.expr("any(first_ns < own_ns) as is_early"), F.expr(f"any(not coalesce({is_clear}, false)) as is_blind"))
-        .where("is_early or is_blind")
+        .agg(
+            F.expr("any(first_ns < own_ns) as is_early"),
+            F.expr(f"any(not coalesce({is_clear}, false)) as is_concurrent"),
+        )
+        .where("is_early or is_concurrent")
         .collect()
     )
 
 
-def find_early_pairs(hops: DataFrame) -> DataFrame:
-    """EARLY: of pairs of regions with `hops` that arrived before they were written, by how much."""
+def find_negative_delays(hops: DataFrame) -> DataFrame:
+    """NEGATIVE_DELAYS: of pairs of regions with `hops` that arrived before they were written, by how much."""
     late = F.col("arrived_ns") - F.col("written_ns")
     return hops.where(late < 0).groupBy("virtual", "origin_region", "region").agg(F.min(late).alias("min_ns"))
 
@@ -158,7 +161,7 @@ def find_early_pairs(hops: DataFrame) -> DataFrame:
 def measure_recovery(
     hops: DataFrame, differences: DataFrame, cut: CutTables, windows: Sequence[tuple[str, int, int]]
 ) -> DataFrame:
-    """SETTLING for *windows*: (name, start, end) in nanoseconds since 1970. *differences* contains the missing messages."""
+    """RECOVERY for *windows*: (name, start, end) in nanoseconds since 1970. *differences* contains the missing messages."""
     of = F.broadcast(make_table(hops.sparkSession, windows, _WINDOWS))
     pair = ["window", "begun_ns", "virtual", "origin_region", "region"]
     arrived = hops.where(F.col("arrived_ns").isNotNull()).join(
@@ -185,13 +188,13 @@ def measure_recovery(
         .agg(
             F.sum("one").alias("messages"),
             F.sum("gone").alias("missing"),
-            F.greatest(F.max("arrived_ns") - F.max("ended"), F.lit(0)).alias("settled_ns"),
+            F.greatest(F.max("arrived_ns") - F.max("ended"), F.lit(0)).alias("recovery_ns"),
         )
     )
 
 
 def compare_orders(copies: DataFrame, cut: CutTables) -> DataFrame:
-    """PAIRS, compared within buckets of sequences of the first region; of many messages, in some of the buckets."""
+    """ORDER_DIFFERENCES, compared within buckets of sequences of the first region; of many messages, in some of the buckets."""
     one_in = max(1, cut.messages // _MAX_COMPARED_NEIGHBOURS)
     rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
     item = rows.withColumn("block", F.expr(f"seq div {BUCKET_SIZE}")).select(*MESSAGE, "region", "seq", "block")

@@ -27,7 +27,7 @@ class DelayTables(NamedTuple):
     """What is told of delays, and the `delays.HOPS` that it is measured of."""
 
     hops: DataFrame
-    early: DataFrame
+    negative_delays: DataFrame
     delays: DataFrame | None
     """Of all virtual streams; None if there are more of them than have figures."""
 
@@ -60,10 +60,10 @@ class IndependentTables:
         # What takes longest begins first.
         self.conflicts = self._begin(self._find_conflicts)
         self.delays = self._begin(self._measure_delays)
-        self.broken = self._begin(self._find_broken_promises)
-        self.answers = self._begin(self._count_outcomes)
-        self.twins = self._begin(self._find_twins)
-        self.pairs = self._begin(self._compare_orders)
+        self.journal_differences = self._begin(self._find_broken_promises)
+        self.publish_outcomes = self._begin(self._count_outcomes)
+        self.shared_ids = self._begin(self._find_shared_ids)
+        self.order_differences = self._begin(self._compare_orders)
 
     def _begin(self, compute: Callable[[], T]) -> Callable[[], T]:
         return compute if self._threads is None else self._threads.submit(compute).result
@@ -73,10 +73,10 @@ class IndependentTables:
         return self._store.keep(name, make_local(rows, schema) if on_driver else rows, schema, on_driver=on_driver)
 
     def _find_conflicts(self) -> tuple[DataFrame, DataFrame]:
-        """The contested keys, and the conflicts among them."""
-        contested = self._store.keep("contested", keys.find_contested_keys(self._copies), keys.CONTESTED)
-        conflicts = keys.find_conflicts(self._copies, self._cut, select_virtuals(contested, self._may_conflict))
-        return contested, self._keep("conflicts", conflicts, keys.CONFLICTS)
+        """The keys of several origins, and the conflicts among them."""
+        shared_keys = self._store.keep("shared_keys", keys.find_shared_keys(self._copies), keys.SHARED_KEYS)
+        conflicts = keys.find_conflicts(self._copies, self._cut, select_virtuals(shared_keys, self._may_conflict))
+        return shared_keys, self._keep("conflicts", conflicts, keys.CONFLICTS)
 
     def _measure_delays(self) -> DelayTables:
         measured = self._copies if self._has_windows else select_virtuals(self._copies, self._may_be_early)
@@ -84,7 +84,9 @@ class IndependentTables:
         if self._is_whole or self._has_windows:
             hops = self._store.keep("hops", hops, delays.HOPS)
         if not self._is_whole:
-            return DelayTables(hops, self._keep("early", delays.find_early_pairs(hops), delays.EARLY), None)
+            return DelayTables(
+                hops, self._keep("negative_delays", delays.find_negative_delays(hops), delays.NEGATIVE_DELAYS), None
+            )
         summary = self._keep("delays", delays.summarize_delays(hops), delays.DELAYS)
         return DelayTables(hops, summary.where("minute is null and min_ns < 0"), summary)
 
@@ -93,23 +95,23 @@ class IndependentTables:
         if self._journal is None:
             return None
         broken = client_journal.find_broken_promises(self._journal, self._copies, self._cut)
-        return self._keep("broken", broken, classify.DIFFERENCES)
+        return self._keep("journal_differences", broken, classify.DIFFERENCES)
 
     def _count_outcomes(self) -> DataFrame | None:
         """None without the journal of a scenario's clients."""
         if self._journal is None:
             return None
         answers = client_journal.count_outcomes(self._journal, self._copies)
-        return self._keep("answers", answers, client_journal.ANSWERS)
+        return self._keep("publish_outcomes", answers, client_journal.PUBLISH_OUTCOMES)
 
-    def _find_twins(self) -> DataFrame:
-        return self._keep("twins", keys.find_shared_ids(self._copies, self._cut), keys.TWINS)
+    def _find_shared_ids(self) -> DataFrame:
+        return self._keep("shared_ids", keys.find_shared_ids(self._copies, self._cut), keys.SHARED_IDS)
 
     def _compare_orders(self) -> DataFrame | None:
         """None if there are more virtual streams than have figures."""
         if not self._is_whole:
             return None
-        return self._keep("pairs", delays.compare_orders(self._copies, self._cut), delays.PAIRS)
+        return self._keep("order_differences", delays.compare_orders(self._copies, self._cut), delays.ORDER_DIFFERENCES)
 
 
 def _find_early_candidates(
@@ -118,5 +120,5 @@ def _find_early_candidates(
     """The virtual streams that may have messages that came too early, and conflicts; None for all, if more than *most*."""
     rows = delays.find_early_or_conflicting(copies, {row.region for row in cut.rows})
     early = [row.virtual for row in rows if row.is_early]
-    blind = [row.virtual for row in rows if row.is_blind]
+    blind = [row.virtual for row in rows if row.is_concurrent]
     return early if len(early) <= most else None, blind if len(blind) <= most else None

@@ -57,17 +57,17 @@ class Evidence:
     copies: DataFrame
     buckets: DataFrame
     differences: DataFrame
-    disputes: DataFrame
+    diverged_keys: DataFrame
     conflicts: DataFrame
-    twins: DataFrame
-    early: DataFrame
+    shared_ids: DataFrame
+    negative_delays: DataFrame
     """Of `delays`, those of all time that are below zero."""
     delays: DataFrame | None
     """Of all virtual streams; None if there are more of them than have figures, whose delays are measured then."""
-    pairs: DataFrame | None
+    order_differences: DataFrame | None
     """As *delays*."""
-    settling: DataFrame | None
-    answers: DataFrame | None
+    recovery: DataFrame | None
+    publish_outcomes: DataFrame | None
 
 
 def judge(evidence: Evidence, context: AuditContext, max_shown: int | None = None) -> Report:
@@ -80,7 +80,7 @@ def judge(evidence: Evidence, context: AuditContext, max_shown: int | None = Non
         *_judge_differences(evidence.differences, states),
         *_judge_keys(evidence),
     ]
-    findings += _judge_clocks(evidence.early.collect())
+    findings += _judge_clocks(evidence.negative_delays.collect())
     order = list(BY_KIND)
     by_code = {code.code: order.index(kind) for kind, code in BY_KIND.items()}
     findings.sort(
@@ -99,9 +99,9 @@ def judge(evidence: Evidence, context: AuditContext, max_shown: int | None = Non
         delays=_list_delays(evidence, shown) if has_figures else (),
         one_in=choose_one_in(evidence.cut),
         verified_before=evidence.cut.verified.messages,
-        settled=tuple(Recovery(**row.asDict()) for row in _sorted_rows(evidence.settling)),
-        orders=_list_orders(evidence, shown) if has_figures else (),
-        answers=tuple(PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.answers)),
+        recoveries=tuple(Recovery(**row.asDict()) for row in _sorted_rows(evidence.recovery)),
+        order_differences=_list_orders(evidence, shown) if has_figures else (),
+        publish_outcomes=tuple(PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.publish_outcomes)),
     )
 
 
@@ -233,14 +233,16 @@ def _find_ranges(differences: DataFrame) -> DataFrame:
 def _judge_keys(evidence: Evidence) -> Iterator[MessageFinding]:
     compact = {row.virtual for row in evidence.cut.rows if row.limits and row.limits.get("max_msgs_per_subject") == 1}
     wrong = compact | evidence.cut.counters
-    for (virtual,), count, rows in _find_first(evidence.disputes.where("is_settled"), "key"):
-        finding = _make_finding("disputes", virtual, count, examples=tuple(_format_dispute(row) for row in rows))
+    for (virtual,), count, rows in _find_first(evidence.diverged_keys.where("is_settled"), "key"):
+        finding = _make_finding(
+            "diverged-keys", virtual, count, examples=tuple(_format_diverged_key(row) for row in rows)
+        )
         yield replace(finding, severity=Severity.ERROR) if virtual in wrong else finding
     for (virtual,), count, rows in _find_first(evidence.conflicts, "key"):
         yield _make_finding("conflicts", virtual, count, examples=tuple(_format_conflict(row) for row in rows))
-    for (virtual, is_same), count, rows in _find_first(evidence.twins, "msg_id", "is_same"):
+    for (virtual, is_same), count, rows in _find_first(evidence.shared_ids, "msg_id", "is_same"):
         texts = (f"`{row.msg_id}`: {row.origin} {row.origin_seq}, {row.other} {row.other_seq}" for row in rows)
-        yield _make_finding("twins-same" if is_same else "twins-other", virtual, count, examples=tuple(texts))
+        yield _make_finding("shared-id-same" if is_same else "shared-id-other", virtual, count, examples=tuple(texts))
 
 
 def _find_first(table: DataFrame, by: str, *also: str) -> list[tuple[tuple[Any, ...], int, list[Any]]]:
@@ -258,7 +260,7 @@ def _find_first(table: DataFrame, by: str, *also: str) -> list[tuple[tuple[Any, 
     return [(key, group[0]["count"], group) for key, group in sorted(grouped.items())]
 
 
-def _format_dispute(row: Any) -> str:
+def _format_diverged_key(row: Any) -> str:
     return f"`{row.key}`: " + ", ".join(f"{item.region} has {item.origin} {item.origin_seq}" for item in row.last)
 
 
@@ -289,8 +291,8 @@ def _judge_clocks(delays: Iterable[Any]) -> list[MessageFinding]:
 
 def _list_orders(evidence: Evidence, shown: Collection[str] | None) -> tuple[OrderDifference, ...]:
     """The differences of order of the virtual streams *shown*, or of all."""
-    if evidence.pairs is not None:
-        table = select_virtuals(evidence.pairs, shown)
+    if evidence.order_differences is not None:
+        table = select_virtuals(evidence.order_differences, shown)
     else:
         table = compare_orders(select_virtuals(evidence.copies, shown), evidence.cut)
     rows = _sorted_rows(table.withColumnRenamed("other", "compared_with"))

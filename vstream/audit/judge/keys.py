@@ -15,14 +15,14 @@ from vstream.audit.reconcile.reconcile import MESSAGE, ORIGIN
 from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import make_schema
 
-DISPUTES = make_schema(
+DIVERGED_KEYS = make_schema(
     "virtual string not null, key string, is_settled boolean not null, last last not null",
     last=ArrayType(
         make_schema("region string, stream string, origin string, former string, origin_seq bigint, seq bigint")
     ),
 )
 """
-Columns of DISPUTES: keys whose last message, or sum, differs between the regions that have the key. *is_settled*:
+Columns of DIVERGED_KEYS: keys whose last message, or sum, differs between the regions that have the key. *is_settled*:
 every region has received all of these messages, so no message in transit will change it.
 """
 
@@ -32,19 +32,19 @@ CONFLICTS = make_schema("""
 """)
 """Columns of CONFLICTS: keys that a region wrote before another region's previous write arrived: number and first."""
 
-TWINS = make_schema("""
+SHARED_IDS = make_schema("""
     virtual string not null, msg_id string, is_same boolean not null, origin string, origin_seq bigint,
     other string, other_seq bigint
 """)
-"""Columns of TWINS: message ids that several messages have; *is_same*: all have the same payload. Names two of them."""
+"""Columns of SHARED_IDS: message ids that several messages have; *is_same*: all have the same payload. Names two of them."""
 
 
-CONTESTED = make_schema("virtual string, key string, is_disputed boolean")
-"""Columns of CONTESTED: keys with messages from several origins; *is_disputed*: whether DISPUTES may have it."""
+SHARED_KEYS = make_schema("virtual string, key string, has_diverged boolean")
+"""Columns of SHARED_KEYS: keys with messages from several origins; *has_diverged*: whether DIVERGED_KEYS may have it."""
 
 
-def find_contested_keys(copies: DataFrame) -> DataFrame:
-    """CONTESTED of `copies`."""
+def find_shared_keys(copies: DataFrame) -> DataFrame:
+    """SHARED_KEYS of `copies`."""
     # Numbers alone: Spark would sort all messages for the least and the last of anything else.
     origin, message = F.xxhash64("origin"), F.xxhash64(*MESSAGE[1:])
     last = (F.max_by(message, "seq").alias("last"), F.max_by("sum", "seq").alias("sum"))
@@ -54,22 +54,22 @@ def find_contested_keys(copies: DataFrame) -> DataFrame:
         .groupBy("virtual", "key", "region", "stream")
         .agg(F.min(origin).alias("one"), F.max(origin).alias("other"), *last)
         .groupBy("virtual", "key")
-        .agg(F.min("one").alias("one"), F.max("other").alias("other"), differ.alias("is_disputed"))
+        .agg(F.min("one").alias("one"), F.max("other").alias("other"), differ.alias("has_diverged"))
         .where(F.col("one") != F.col("other"))
-        .select(*CONTESTED.names)
+        .select(*SHARED_KEYS.names)
     )
 
 
-def find_disputes(copies: DataFrame, cut: CutTables, buckets: DataFrame, contested: DataFrame) -> DataFrame:
-    """DISPUTES among the *contested* keys (CONTESTED)."""
+def find_diverged_keys(copies: DataFrame, cut: CutTables, buckets: DataFrame, shared_keys: DataFrame) -> DataFrame:
+    """DIVERGED_KEYS among the *shared_keys* (SHARED_KEYS)."""
     last = (
         copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
-        .join(contested.where("is_disputed"), ["virtual", "key"], how="left_semi")
+        .join(shared_keys.where("has_diverged"), ["virtual", "key"], how="left_semi")
         .groupBy("virtual", "key", "region", "stream")
         .agg(F.max_by(F.struct("origin", "former", "origin_seq", "seq", "sum"), "seq").alias("last"))
         .select("virtual", "key", "region", "stream", "last.*")
     )
-    disputed = (
+    diverged = (
         last.groupBy("virtual", "key")
         .agg(
             F.collect_set(F.struct(*MESSAGE[1:])).alias("messages"),
@@ -84,17 +84,17 @@ def find_disputes(copies: DataFrame, cut: CutTables, buckets: DataFrame, contest
     reached = buckets.where(~F.col("is_origin")).groupBy(*ORIGIN, "stream").agg(F.max("greatest").alias("greatest"))
     is_passed = F.col("origin_seq") <= F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
     settled = (
-        disputed.select("virtual", "key", F.inline("messages"))
+        diverged.select("virtual", "key", F.inline("messages"))
         .join(F.broadcast(cut.expected.select("virtual", "origin", "stream", "cursor")), ["virtual", "origin"])
         .join(F.broadcast(reached), [*ORIGIN, "stream"], how="left")
         .groupBy("virtual", "key")
         .agg(F.every(is_passed).alias("is_settled"))
     )
-    return disputed.join(settled, ["virtual", "key"]).select(*DISPUTES.names)
+    return diverged.join(settled, ["virtual", "key"]).select(*DIVERGED_KEYS.names)
 
 
-def find_conflicts(copies: DataFrame, cut: CutTables, contested: DataFrame) -> DataFrame:
-    """CONFLICTS among the *contested* keys, except those of counters, where order does not matter."""
+def find_conflicts(copies: DataFrame, cut: CutTables, shared_keys: DataFrame) -> DataFrame:
+    """CONFLICTS among the *shared_keys*, except those of counters, where order does not matter."""
     regions = sorted({row.region for row in cut.rows})
     place = F.array_position(F.array(*map(F.lit, regions)), F.col("origin_region")).cast("int")
     homes = cut.origins.select("virtual", "origin", F.nullif(place, F.lit(0)).alias("home"))
@@ -104,7 +104,7 @@ def find_conflicts(copies: DataFrame, cut: CutTables, contested: DataFrame) -> D
     ]
     writes = (
         copies.where(F.col("origin").isNotNull() & (F.col("former") == "") & F.col("sum").isNull())
-        .join(contested, ["virtual", "key"], how="left_semi")
+        .join(shared_keys, ["virtual", "key"], how="left_semi")
         .groupBy(*MESSAGE, "key")
         .agg(F.array(*arrivals).alias("arrivals"), F.min(F.when(F.col("is_origin"), F.col("time_ns"))).alias("own_ns"))
         .join(F.broadcast(homes), ["virtual", "origin"])
@@ -115,10 +115,10 @@ def find_conflicts(copies: DataFrame, cut: CutTables, contested: DataFrame) -> D
     along = Window.partitionBy("virtual", "key").orderBy("written", "origin", "origin_seq")
     before = F.lag(F.struct("origin", "origin_seq", "written", "arrivals")).over(along)
     seen = F.try_element_at("before.arrivals", "home")
-    is_blind = (F.col("before.origin") != F.col("origin")) & (seen.isNull() | (seen > F.col("written")))
+    is_concurrent = (F.col("before.origin") != F.col("origin")) & (seen.isNull() | (seen > F.col("written")))
     return (
         writes.withColumn("before", before)
-        .where(is_blind)
+        .where(is_concurrent)
         .groupBy("virtual", "key")
         .agg(
             F.count(F.lit(1)).alias("number"),
@@ -133,7 +133,7 @@ def find_conflicts(copies: DataFrame, cut: CutTables, contested: DataFrame) -> D
 
 
 def find_shared_ids(copies: DataFrame, cut: CutTables) -> DataFrame:
-    """TWINS among all messages; of a message that its origin still has, only the origin's copy counts."""
+    """SHARED_IDS among all messages; of a message that its origin still has, only the origin's copy counts."""
     first = cut.origins.select("virtual", "origin", "origin_first")
     message = F.struct("origin", "origin_seq", "former")
     is_told_elsewhere = ~F.col("is_origin") & (F.col("former") == "") & (F.col("origin_seq") >= F.col("origin_first"))

@@ -45,7 +45,7 @@ def classify_absent(
     )
     return (
         cells.transform(_with_key_counts, copies, cut)
-        .transform(_with_twins, copies, ids)
+        .transform(_with_same_id, copies, ids)
         .transform(_with_newer_absent)
         .transform(_with_younger_absent, cut)
         .withColumn("kind", _explain_absence())
@@ -87,8 +87,8 @@ def _list_absence_rules() -> list[AbsenceRule]:
     is_before_origin = has_cursor & ~is_former & (seq < F.col("origin_first"))
     return [
         # The reader has dropped it for another message with its id: the same one, or one with another payload.
-        AbsenceRule("deduplicated", F.array_contains("twins", digest)),
-        AbsenceRule("displaced", F.col("twins").isNotNull()),
+        AbsenceRule("deduplicated", F.array_contains("same_id_digests", digest)),
+        AbsenceRule("displaced", F.col("same_id_digests").isNotNull()),
         # Who does not say how far it has come may have come past what its limits explain.
         AbsenceRule("removed", ~has_cursor & may_be_removed),
         # No limit explains it, except one that was smaller once.
@@ -250,7 +250,7 @@ def _with_replaced_until(cells: DataFrame, copies: DataFrame) -> DataFrame:
     return cells.join(last, by_key, how="left")
 
 
-def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) -> DataFrame:
+def _with_same_id(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) -> DataFrame:
     """
     Add to *cells* the digests of the reader's messages with the same id; null if none of them can be the reason.
 
@@ -258,19 +258,19 @@ def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) 
     """
     by_id = ["virtual", "stream", "msg_id"]
     if ids is not None and not ids:
-        return cells.withColumn("twins", F.lit(None).cast("array<bigint>"))
+        return cells.withColumn("same_id_digests", F.lit(None).cast("array<bigint>"))
     if ids is not None and len(ids) <= _MAX_IDS_LOOKED_UP:
         copies = copies.where(F.col("msg_id").isin(list(ids)))
-    twins = (
+    same_id = (
         copies.where(~F.col("is_origin") & F.col("msg_id").isNotNull())
         .join(cells.select(*by_id).distinct(), by_id, how="left_semi")
         .groupBy(*by_id)
-        .agg(F.collect_set("digest").alias("twins"), F.max("time_ns").alias("twins_until"))
+        .agg(F.collect_set("digest").alias("same_id_digests"), F.max("time_ns").alias("same_id_until"))
     )
     # What was written when the window of the last one was over cannot have come within it.
-    is_over = (F.col("window") == 0) | (F.col("twins_until") + F.col("window") + SKEW_NS < F.col("time_ns"))
-    return cells.join(twins, by_id, how="left").withColumn(
-        "twins", F.when(~F.coalesce(is_over, F.lit(False)), F.col("twins"))
+    is_over = (F.col("window") == 0) | (F.col("same_id_until") + F.col("window") + SKEW_NS < F.col("time_ns"))
+    return cells.join(same_id, by_id, how="left").withColumn(
+        "same_id_digests", F.when(~F.coalesce(is_over, F.lit(False)), F.col("same_id_digests"))
     )
 
 
@@ -280,7 +280,7 @@ def _with_newer_absent(cells: DataFrame) -> DataFrame:
 
     These were stored and removed older ones: if a reader lost one of them, it did not lose those removed for it.
     """
-    was_there = F.col("twins").isNull() & (F.col("origin_seq") <= _find_reached())
+    was_there = F.col("same_id_digests").isNull() & (F.col("origin_seq") <= _find_reached())
     return cells.withColumn("newer_absent", _count_younger(was_there, "key"))
 
 
@@ -289,7 +289,9 @@ def _with_younger_absent(cells: DataFrame, cut: CutTables) -> DataFrame:
     if not cut.has_removed_early:
         return cells.withColumn("younger_absent", F.lit(None).cast("bigint"))
     is_passed = F.col("cursor").isNull() | (F.col("origin_seq") <= _find_reached())
-    return cells.withColumn("younger_absent", _count_younger(F.col("twins").isNull() & _is_oldest() & is_passed))
+    return cells.withColumn(
+        "younger_absent", _count_younger(F.col("same_id_digests").isNull() & _is_oldest() & is_passed)
+    )
 
 
 def _count_younger(is_counted: Column, *by: str) -> Column:

@@ -30,7 +30,7 @@ from vstream.audit.tables.schema import MESSAGES, STREAMS, make_schema
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
 
-FORMAT = 4
+FORMAT = 5
 _STATE_WRITING = "writing"
 _STATE_COMPLETE = "complete"
 _STATE_SCHEMA = make_schema("format int, state string, messages bigint")

@@ -24,12 +24,12 @@ from vstream.errors import VstreamError
 RESULTS: Final[Mapping[str, StructType]] = {
     "differences": classify.DIFFERENCES,
     "delays": delays.DELAYS,
-    "settling": delays.SETTLING,
-    "pairs": delays.PAIRS,
-    "disputes": keys.DISPUTES,
+    "recovery": delays.RECOVERY,
+    "order_differences": delays.ORDER_DIFFERENCES,
+    "diverged_keys": keys.DIVERGED_KEYS,
     "conflicts": keys.CONFLICTS,
-    "twins": keys.TWINS,
-    "answers": client_journal.ANSWERS,
+    "shared_ids": keys.SHARED_IDS,
+    "publish_outcomes": client_journal.PUBLISH_OUTCOMES,
 }
 """The tables with results; the others are intermediate."""
 _TRIED: Final = "vstream_audit_tried"

@@ -125,11 +125,11 @@ def render_report(report: Report, *, only_findings: bool = False) -> Iterator[Re
 def _render_figures(report: Report) -> Iterator[RenderableType]:
     matrices = (render_matrix(report, virtual) for virtual in report.with_figures)
     yield from (table for table in matrices if table is not None)
-    if report.settled:
+    if report.recoveries:
         yield _render_recovery_table(report)
-    if report.answers:
+    if report.publish_outcomes:
         yield _render_answers(report)
-    if report.orders:
+    if report.order_differences:
         yield _render_orders(report)
     if report.shown is not None:
         text = (
@@ -259,11 +259,11 @@ def _render_recovery_table(report: Report) -> Table:
     table = _start_table(
         "after each fault: time until everything written before its end had arrived", "fault", "stream", "from"
     )
-    readers = list(dict.fromkeys(item.region for item in report.settled))
+    readers = list(dict.fromkeys(item.region for item in report.recoveries))
     for reader in readers:
         table.add_column(clean(reader), justify="right")
     rows: dict[tuple[int, str, str, str], dict[str, str]] = {}
-    for entry in sorted(report.settled, key=lambda item: item.begun_ns):
+    for entry in sorted(report.recoveries, key=lambda item: item.begun_ns):
         rows.setdefault((entry.begun_ns, entry.window, entry.virtual, entry.origin_region), {})[entry.region] = (
             describe_recovery(entry)
         )
@@ -277,17 +277,17 @@ def describe_recovery(recovery: Recovery) -> str:
     """The recovery time as `1.9 s` or `at once`; `never` if messages are missing."""
     if recovery.missing:
         return f"never: {recovery.missing:,} missing"
-    return f"{recovery.settled_ns / SECOND_NS:,.1f} s" if recovery.settled_ns else "at once"
+    return f"{recovery.recovery_ns / SECOND_NS:,.1f} s" if recovery.recovery_ns else "at once"
 
 
 def _render_answers(report: Report) -> Table:
     table = _start_table("results that clients got", "stream", "region")
-    outcomes = list(dict.fromkeys(answer.outcome for answer in report.answers))
+    outcomes = list(dict.fromkeys(answer.outcome for answer in report.publish_outcomes))
     for outcome in outcomes:
         table.add_column(clean(outcome), justify="right")
         table.add_column("stored", justify="right", style="dim")
     rows: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
-    for item in report.answers:
+    for item in report.publish_outcomes:
         rows.setdefault((item.virtual, item.region), {})[item.outcome] = (item.publishes, item.stored)
     for key, row in rows.items():
         cells = [f"{number:,}" for outcome in outcomes for number in row.get(outcome, (0, 0))]
@@ -299,7 +299,7 @@ def _render_orders(report: Report) -> Table:
     new = "new " if report.verified_before else ""
     table = _start_table(f"order: {new}adjacent messages in opposite order", "stream", "in", "and in")
     table.add_column("", justify="right")
-    for order in report.orders:
+    for order in report.order_differences:
         table.add_row(
             clean(order.virtual),
             clean(order.region),
