@@ -1,5 +1,5 @@
 """
-Which read streams to resync, to make them source again at once: those that stand still without a reason.
+Which read streams to resync: those that stand still without a reason.
 
 Pure: from one look at the servers after the other. Making a leader step down costs its consumers a moment. It helps only
 if the next leader can be answered, so there is a reason to wait for each case in which it cannot.

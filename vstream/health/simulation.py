@@ -70,7 +70,7 @@ class Flow:
     """Which way of a link it takes; its requests take the other."""
     position: float = 0.0
     """All before it was delivered or lost."""
-    resumed: float = 0.0
+    reconnect_position: float = 0.0
     """The position when its source was last answered."""
     answer_at: float = 0.0
     """When the answer comes that has waited behind a full link."""
@@ -120,7 +120,7 @@ class Flow:
 
     def ask(self, now: float, delay: float) -> float:
         """When its source goes on, or asks once more, if a request made at *now* is answered *delay* seconds late."""
-        self.resumed = self.position
+        self.reconnect_position = self.position
         if delay < _LITTLE or self.answer_at == now:
             return now
         later = now + (SOURCE_ANSWER_SECONDS + BACKOFF if delay > SOURCE_ANSWER_SECONDS else delay)
@@ -130,7 +130,7 @@ class Flow:
 
     def count_queued(self, now: float) -> float:
         """Bytes that are under way: the window grows with what was taken."""
-        window = min(WINDOW, FIRST_WINDOW + (self.position - self.resumed) * self.wire)
+        window = min(WINDOW, FIRST_WINDOW + (self.position - self.reconnect_position) * self.wire)
         waiting = (self.count_published(now) - self.position) * self.wire
         return 0.0 if self.is_idle(now) else self.weight * min(waiting, window)
 

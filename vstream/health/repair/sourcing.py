@@ -201,7 +201,7 @@ class RepairedSourcing:
 
     cleared: tuple[Leftover, ...] = ()
     resynced: tuple[Standstill, ...] = ()
-    """Those that take from their sources again."""
+    """Those that have everything again."""
     refilled: tuple[Refill, ...] = ()
     still_open: tuple[str, ...] = ()
     """What remains, in words."""

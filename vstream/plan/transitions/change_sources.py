@@ -46,7 +46,7 @@ def drops_source(fields: Sequence[FieldChange]) -> bool:
 
 
 def has_stopped_sourcing(observed: ObservedStream) -> bool:
-    """Whether *observed* has stopped to reconfigure a source, and does not source again yet."""
+    """Whether *observed* has stopped to reconfigure a source, and does not continue yet."""
     return bool(parse_positions(observed.config.metadata)) and not seed_region.is_copy(observed)
 
 
