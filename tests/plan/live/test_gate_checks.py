@@ -29,6 +29,7 @@ from vstream.plan.plan import Gate, GateKind
 from vstream.servers.find_servers import Servers
 from vstream.servers.leaders import find_meta_leader
 from vstream.servers.replica_reader import ReplicaReader
+from vstream.timing import SECOND_NS
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.stream_config import StreamConfig, with_noted_move
 
@@ -215,12 +216,22 @@ async def test_a_copy_goes_only_if_its_origin_holds_the_same(version: str | None
         server.stop()
 
 
-@pytest.mark.parametrize("max_age", [None, 3_600_000_000_000, 1_000_000_000], ids=["unlimited", "1 h", "1 s"])
-async def test_a_stream_that_has_moved_holds_what_it_held(max_age: int | None, tmp_path: Path) -> None:
-    """Unless its age may have removed that."""
+@pytest.mark.parametrize(
+    ("limits", "may_be_removed"),
+    [
+        ({}, False),
+        ({"max_age": 3600 * SECOND_NS}, False),
+        ({"max_age": SECOND_NS}, True),
+        ({"allow_rollup_hdrs": True}, True),
+    ],
+    ids=["unlimited", "1 h", "1 s", "rolled up"],
+)
+async def test_a_stream_that_has_moved_holds_what_it_held(
+    limits: dict[str, Any], may_be_removed: bool, tmp_path: Path
+) -> None:
+    """Unless its age, or newer messages, may have removed that."""
     server, gate = JetStreamServer(tmp_path, "2.12.8"), Gate(kind=GateKind.MOVE_IS_RECORDED, stream="foo")
     server.start()
-    limits = {} if max_age is None else {"max_age": max_age}
 
     async def publish(number: int) -> None:
         await asyncio.to_thread(fill, server, "foo", [("foo.a", b"", None)] * number, **limits)
@@ -233,7 +244,7 @@ async def test_a_stream_that_has_moved_holds_what_it_held(max_age: int | None, t
             await publish(10)
             assert await checker.find_missing(gate) is None
             await asyncio.to_thread(server.api, "STREAM.PURGE.foo", {"keep": 200})
-            if max_age == 1_000_000_000:
+            if may_be_removed:
                 assert await checker.find_missing(gate) is None
                 return
             lost = "`foo` has lost messages while it moved: it held 1 to 900, and now 711 to 910"
