@@ -42,10 +42,8 @@ def find_problems(
         if check.is_in_status:
             for issue in check.find_issues(system):
                 yield Problem(about=issue.about, text=issue.evidence, code=check.code)
-    for about, servers in _find_write_problems(snapshot).items():
-        yield Problem(about=about, text=f"{summarize_names(servers)} cannot write to it", code="VD508")
     yield from _list_stream_problems([stream for stream in physical if stream.place not in down], snapshot)
-    yield from _list_fragile(topology, physical, snapshot)
+    yield from _list_fragile(physical, snapshot)
     yield from _list_pair_problems(snapshot, pairs, down)
     yield from _list_consumer_problems(topology, snapshot)
 
@@ -113,14 +111,6 @@ def _list_silent_servers(snapshot: Snapshot, region: RegionStatus) -> list[str]:
     return [server.name for server in servers if server.url is not None and not server.is_reached]
 
 
-def _find_write_problems(snapshot: Snapshot) -> dict[str, list[str]]:
-    """By stream, consumer or Raft group, the servers that have given up writing to it."""
-    servers_of: dict[str, list[str]] = {}
-    for error in snapshot.write_errors:
-        servers_of.setdefault(error.about, []).append(error.server)
-    return servers_of
-
-
 def _list_stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
     absent, leaderless, silent = [], [], []
     for stream in physical:
@@ -141,18 +131,12 @@ def _list_stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot
             yield Problem(about=f"{len(names):,} {about}", text=summarize_names(names), code=code)
 
 
-def _list_fragile(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
+def _list_fragile(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
     """Streams that work, but survive fewer failures than in the topology."""
     few: dict[str, list[str]] = {}
     for stream in physical:
         observed, planned = snapshot.streams.get(stream.name), stream.fields.get("num_replicas")
-        if observed is None:
-            continue
-        expected = topology.cluster_at(stream.place)
-        if observed.cluster not in {None, expected}:
-            text = f"it is placed in cluster `{observed.cluster}`, not in `{expected}`"
-            yield Problem(about=stream.name, text=text, code="VD501")
-        if isinstance(planned, int) and observed.replicas < planned:
+        if observed is not None and isinstance(planned, int) and observed.replicas < planned:
             few.setdefault(f"{observed.replicas} of {planned} replicas", []).append(stream.name)
     for share, names in few.items():
         yield Problem(about=f"{len(names):,} streams have {share}", text=summarize_names(names), code="VD504")

@@ -109,7 +109,7 @@ def versions_in(snapshot: Snapshot, cluster: str) -> tuple[Version, ...]:
     return tuple(version for version in map(parse_version, texts) if version is not None)
 
 
-@check("VD501", "wrong-cluster", drift=Drift.DIFFERENCE)
+@check("VD501", "wrong-cluster", drift=Drift.DIFFERENCE, is_in_status=True)
 def wrong_cluster(system: LiveSystem) -> Iterator[Issue]:
     """
     A stream is placed in a different cluster from the topology.
@@ -240,7 +240,7 @@ def _list_led_consumers(system: LiveSystem) -> Iterator[Durable]:
             yield durable
 
 
-@check("VD508", "cannot-write", drift=Drift.UNRELATED)
+@check("VD508", "cannot-write", drift=Drift.UNRELATED, is_in_status=True)
 def cannot_write(system: LiveSystem) -> Iterator[Issue]:
     """
     Servers cannot write to a stream, a consumer or a Raft group, and have stopped trying.
