@@ -33,7 +33,7 @@ from vstream.audit.reconcile.bucket_digests import mix
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.tables import cut_tables
+from vstream.audit.tables import stream_facts
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import STREAMS
 from vstream.audit.tables.table_store import TableStore
@@ -211,9 +211,9 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
     def row(
         name: str, region: str, role: str, last: int, number: int, sources: list[tuple[str, int]]
     ) -> tuple[Any, ...]:
-        cut = EPOCH + rows * 100_000 + 10**12
+        snapshot = EPOCH + rows * 100_000 + 10**12
         return (
-            "foo", name, region, role, 1, last, number, 0, cut, cut, 0, "2.15.1", "consumer", None, sources, {}, None, None, None,
+            "foo", name, region, role, 1, last, number, 0, snapshot, snapshot, 0, "2.15.1", "consumer", None, sources, {}, None, None, None,
         )  # fmt: skip
 
     counts = {region: (rows - place + 2) // 3 for place, region in enumerate(REGIONS)}
@@ -231,7 +231,7 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
 def ours(copies: DataFrame, streams_: DataFrame) -> dict[str, int]:
     """All of stage 3: digests, order, and what is wrong with each message where they differ."""
     pipeline = AuditPipeline(store=TableStore(copies.sparkSession), context=AuditContext(subject="bench"))
-    _, differences = pipeline.find_differences(copies, cut_tables.build_cut_tables(streams_), copies.inputFiles())
+    _, differences = pipeline.find_differences(copies, stream_facts.build_stream_facts(streams_), copies.inputFiles())
     return {row.kind: row.number for row in differences.groupBy("kind").agg(F.sum("number").alias("number")).collect()}
 
 
@@ -364,7 +364,7 @@ def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> float:
     for rows in sizes:
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as place:
             with open_session(on_keeping=_take_archive) as spark:
-                copies, cut = generate(spark, rows, place)
+                copies, snapshot = generate(spark, rows, place)
                 print(
                     f"\n{rows:,} messages in 3 regions ({4 * rows:,} rows), {LOST + DOUBLED + CHANGED} faults",
                     flush=True,
@@ -379,7 +379,7 @@ def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> float:
                     # The first time, Spark compiles what it runs: little beside what the others take.
                     for which in ("first", "second", "third") if name in _THRICE else ("once",):
                         with measure_cost() as cost:
-                            counts = several(copies, cut)
+                            counts = several(copies, snapshot)
                         spark.catalog.clearCache()
                         report(f"{name}, {which}", cost, counts)
                         walls += [cost.wall] if name == _THRICE[0] else []

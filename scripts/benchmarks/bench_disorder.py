@@ -34,13 +34,13 @@ def main(sizes: list[int]) -> None:
         print(f"\n{rows:,} messages in 3 regions ({4 * rows:,} rows)", flush=True)
         for is_shuffled in (False, True):
             with tempfile.TemporaryDirectory(prefix="vstream-bench-") as place, open_session() as spark:
-                copies, cut = generate(spark, rows, place, is_shuffled=is_shuffled)
+                copies, snapshot = generate(spark, rows, place, is_shuffled=is_shuffled)
                 copies.agg(F.sum("seq")).collect()
                 expected = count_disordered(copies)
-                ours(copies, cut)  # Spark compiles
+                ours(copies, snapshot)  # Spark compiles
                 spark.catalog.clearCache()
                 with measure_cost() as cost:
-                    counts = ours(copies, cut)
+                    counts = ours(copies, snapshot)
                 report("west shuffled" if is_shuffled else "in order", cost, counts)
                 if counts.get("reordered", 0) != expected:
                     sys.exit(f"{expected:,} messages are behind a later one of their origin")

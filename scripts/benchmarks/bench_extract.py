@@ -26,7 +26,7 @@ import psutil
 import pyarrow as pa
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from vstream.audit.connector import register, stream_cuts
+from vstream.audit.connector import register, stream_snapshots
 from vstream.audit.connector.client import api_request, connect
 from vstream.audit.connector.reading import read_range
 from vstream.audit.connector.values import CONSUMER, DIRECT, Access, StreamRef, split_tasks
@@ -178,8 +178,8 @@ async def ordinary(one: Server, stream: str, count: int) -> None:
 def alone(one: Server, stream: str, path: str) -> None:
     """Our reader without Spark."""
     stream_ref = StreamRef(stream=stream, region="", virtual=stream, role="read")
-    cuts = stream_cuts.take_cuts([stream_ref], {"": one.access}, path=path)
-    for job in split_tasks(cuts, {"": one.access}, rows=10**9):
+    snapshots = stream_snapshots.take_snapshots([stream_ref], {"": one.access}, path=path)
+    for job in split_tasks(snapshots, {"": one.access}, rows=10**9):
         for _ in read_range(job, _SCHEMA):
             pass
 

@@ -215,9 +215,9 @@ def _streams(spark: SparkSession, messages: DataFrame, count: int) -> DataFrame:
             (f"foo-write-{origin}", count - 20 * (region == "central" and origin == "east")) for origin in REGIONS
         ]
         limits = {"max_age": 10**12} if stream == "foo-write-east" else {}
-        cut = EPOCH + 3 * count * STEP + 10**12
+        snapshot = EPOCH + 3 * count * STEP + 10**12
         return (
-            "foo", stream, region, role, first, last, number, last - first + 1 - number, cut, cut, 0, "2.15.1", "consumer", None,
+            "foo", stream, region, role, first, last, number, last - first + 1 - number, snapshot, snapshot, 0, "2.15.1", "consumer", None,
             cursors if role == "read" else [], limits, None, None, None,
         )  # fmt: skip
 

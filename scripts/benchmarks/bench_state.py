@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import bench_goals
 from bench_extract import fill, measure_work, server, texts
 
-from vstream.audit.connector import register, stream_cuts
+from vstream.audit.connector import register, stream_snapshots
 from vstream.audit.connector.client import api_request, connect
 from vstream.audit.connector.values import StreamRef
 from vstream.audit.extract.stream_rows import make_stream_row
@@ -77,16 +77,16 @@ def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[floa
     held: list[Any] = []
 
     def read() -> None:
-        cuts = stream_cuts.take_cuts(REFS, access)
+        snapshots = stream_snapshots.take_snapshots(REFS, access)
         state = AuditState(spark, place, "bench")
-        held.append((state, state.update(cuts, lambda some: read_live_messages(spark, some, access)), cuts))
+        held.append((state, state.update(snapshots, lambda some: read_live_messages(spark, some, access)), snapshots))
 
     def judge() -> None:
-        state, advance, cuts = held[0]
-        streams = make_table(spark, [make_stream_row(item) for item in cuts], STREAMS)
+        state, advance, snapshots = held[0]
+        streams = make_table(spark, [make_stream_row(item) for item in snapshots], STREAMS)
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as scratch:
             context = AuditContext(subject="bench", models={"foo": "virtual"})
-            arrivals, number = make_table(spark, [], MESSAGES), sum(cut.messages for cut in cuts)
+            arrivals, number = make_table(spark, [], MESSAGES), sum(snapshot.messages for snapshot in snapshots)
             state_messages = StateMessages(state=state, verified=advance.verified, arrivals=arrivals, number=number)
             pipeline = AuditPipeline(store=TableStore(spark), context=context)
             report = judge_unverified(state_messages, streams, pipeline, f"file://{scratch}").report

@@ -21,11 +21,11 @@ from tests.support.captures import Shape, clean
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
 from vstream.audit import follow
-from vstream.audit.connector import stream_cuts
-from vstream.audit.connector.values import SourceCursor, StreamCut, StreamRef
+from vstream.audit.connector import stream_snapshots
+from vstream.audit.connector.values import ReadSnapshot, SourceCursor, StreamRef
 from vstream.audit.extract import plan as planning
 from vstream.audit.extract.from_capture import extract_capture
-from vstream.audit.extract.plan import plan_extraction, take_complete_cuts
+from vstream.audit.extract.plan import plan_extraction, take_complete_snapshots
 from vstream.audit.extract.read_plan import read_in_process, read_plan
 from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.follow import Follower
@@ -35,8 +35,8 @@ from vstream.audit.spark.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.tables import audit_tables
 from vstream.audit.tables.context import AuditContext
-from vstream.audit.tables.cut_tables import build_cut_tables
 from vstream.audit.tables.schema import MESSAGES, STREAMS
+from vstream.audit.tables.stream_facts import build_stream_facts
 from vstream.audit.tables.table_store import TableStore
 from vstream.errors import NotReachableError, VstreamError
 from vstream.findings import Severity
@@ -249,7 +249,7 @@ def make_limited(server: JetStreamServer) -> list[RenderedStream]:
 def test_what_limits_remove_while_streams_are_read_is_not_lost(
     spark: SparkSession, server: JetStreamServer, tmp_path: Path
 ) -> None:
-    """Clients go on publishing, to the same subjects, between the cut and the end of reading."""
+    """Clients go on publishing, to the same subjects, between the snapshot and the end of reading."""
     physical = make_limited(server)
     for region in REGIONS:
         fill(server, f"full-w-{region}", _rounds(f"full-w-{region}", 1))
@@ -334,8 +334,8 @@ def test_what_a_roll_up_removed_in_the_region_that_it_came_to_later_is_not_lost(
 ) -> None:
     assert [rolled_up.api(f"STREAM.INFO.r-{region}")["state"]["messages"] for region in REGIONS] == [2, 3]
     deadline = time.monotonic() + 60
-    # What is so new that it came after the cut, if clocks differ, would excuse it, too.
-    while age_of_last(rolled_up.api("STREAM.INFO.r-east")) <= stream_cuts.SKEW_NS / 1e9:
+    # What is so new that it came after the snapshot, if clocks differ, would excuse it, too.
+    while age_of_last(rolled_up.api("STREAM.INFO.r-east")) <= stream_snapshots.SKEW_NS / 1e9:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert errors(audit_server(spark, rolled_up, tmp_path)) == []
@@ -387,11 +387,11 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
     filled_server.api("STREAM.CREATE.r-east", config)
     wait_for(filled_server, 2 * MESSAGES_EACH)
     # Readers are read from further before the moment on, for their clocks may be behind those of write streams.
-    monkeypatch.setattr(stream_cuts, "MAX_SKEW_NS", 40 * 60 * 10**9)
+    monkeypatch.setattr(stream_snapshots, "MAX_SKEW_NS", 40 * 60 * 10**9)
     in_an_hour_ns = time.time_ns() + 60 * 60 * 10**9
     extraction = plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=in_an_hour_ns)
     assert audit_tables.extract_tables(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
-    monkeypatch.setattr(stream_cuts, "MAX_SKEW_NS", 0)
+    monkeypatch.setattr(stream_snapshots, "MAX_SKEW_NS", 0)
     report = audit_server(spark, filled_server, tmp_path, since_ns=since_ns)
     assert (errors(report), report.messages) == ([], 2 * MESSAGES_EACH)
     # There are older messages: its limit has not taken the first of these.
@@ -484,7 +484,7 @@ def test_what_a_write_stream_stores_under_sequences_that_it_had_lost_is_read_aga
 def test_following_does_not_call_lost_what_newer_messages_replaced(
     spark: SparkSession, server: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What earlier rounds have read is gone by now, and more comes and goes between the cut and the end of reading."""
+    """What earlier rounds have read is gone by now, and more comes and goes between the snapshot and the end of reading."""
     physical = [stream for stream in make_limited(server) if stream.virtual in {"last", "seven", "full", "fills"}]
     virtuals = sorted({stream.virtual for stream in physical})
     number = 2 * MESSAGES_EACH
@@ -497,12 +497,12 @@ def test_following_does_not_call_lost_what_newer_messages_replaced(
                 fill(server, name, _rounds(name, MESSAGES_EACH))
             _wait_until(server, virtual, "r", "last_seq", number)
 
-    def take_cuts(*args: Any) -> list[StreamCut]:
-        cuts = take_complete_cuts(*args)
+    def take_snapshots(*args: Any) -> list[ReadSnapshot]:
+        snapshots = take_complete_snapshots(*args)
         publish()
-        return cuts
+        return snapshots
 
-    monkeypatch.setattr(follow, "take_complete_cuts", take_cuts)
+    monkeypatch.setattr(follow, "take_complete_snapshots", take_snapshots)
     at_servers = dict.fromkeys(REGIONS, Endpoint(urls=(server.url,)))
     context = AuditContext(subject="test", models=dict.fromkeys(virtuals, "virtual"))
     follower = Follower(spark=spark, streams=physical, endpoints=at_servers, scratch=tmp_path, context=context)
@@ -540,7 +540,7 @@ def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: 
 
     def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
         stream_ref = StreamRef(stream=name, region=name, virtual="log", role=role)
-        return make_stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
+        return make_stream_row(ReadSnapshot(stream_ref=stream_ref, snapshot_ns=1, last_seq=last_seq, **more))
 
     rows = [
         stream("w", "write", 9),
@@ -551,7 +551,7 @@ def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: 
         stream("copy", "read", 7, mirror="home"),
         stream("new", "read", 0, mirror="home"),
     ]
-    cursor_rows = build_cut_tables(spark.createDataFrame(rows, STREAMS)).expected.collect()
+    cursor_rows = build_stream_facts(spark.createDataFrame(rows, STREAMS)).expected.collect()
     cursors = {(row.origin, row.stream): row.cursor for row in cursor_rows}
     assert {pair: seq for pair, seq in cursors.items() if seq is not None} == {
         ("w", "order"): 8,
@@ -569,7 +569,7 @@ def test_who_has_stored_all_that_came_has_left_nothing_out(
 
     def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
         stream_ref = StreamRef(stream=name, region=name, virtual="log", role=role)
-        return make_stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
+        return make_stream_row(ReadSnapshot(stream_ref=stream_ref, snapshot_ns=1, last_seq=last_seq, **more))
 
     # Servers 2.15 do not say of what they dropped last that they came past it.
     sources = (SourceCursor(origin="west", last_seq=position and 5), SourceCursor(origin="east", last_seq=position))
@@ -579,7 +579,7 @@ def test_who_has_stored_all_that_came_has_left_nothing_out(
         stream("east", "write", 5),
         stream("reader", "read", 5 + of_east, sources=sources, limits=limits, path="capture"),
     ]
-    cursor_rows = build_cut_tables(spark.createDataFrame(rows, STREAMS)).expected.collect()
+    cursor_rows = build_stream_facts(spark.createDataFrame(rows, STREAMS)).expected.collect()
     assert {(row.origin, row.window) for row in cursor_rows} == {
         (origin, 0 if of_east == 5 else 100) for origin in ("west", "east")
     }
@@ -591,21 +591,21 @@ def test_who_has_as_many_messages_as_there_were_may_lack_some(
     """Before 2.15 a server does not say how far a reader is: newer messages make up for one that is on its way."""
     server = JetStreamServer(tmp_path, version="2.12.8")
     server.start()
-    take_cuts = stream_cuts.take_cuts
+    take_snapshots = stream_snapshots.take_snapshots
     is_asked = Event()
 
-    def publish_between(refs: Sequence[StreamRef], *args: Any, **more: Any) -> list[StreamCut]:
-        cuts = take_cuts(refs, *args, **more)
+    def publish_between(refs: Sequence[StreamRef], *args: Any, **more: Any) -> list[ReadSnapshot]:
+        snapshots = take_snapshots(refs, *args, **more)
         if refs and is_asked.is_set():
             fill(server, "w-east", [("w-east.more", b"", None)])
-        return cuts
+        return snapshots
 
     try:
         make_streams(server)
         # In place of a message that is on its way.
         server.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH})
         assert [name for name, *_ in errors(audit_server(spark, server, tmp_path))] == ["lost-tail"]
-        monkeypatch.setattr(stream_cuts, "take_cuts", publish_between)
+        monkeypatch.setattr(stream_snapshots, "take_snapshots", publish_between)
         is_asked.set()
         report = audit_server(spark, server, tmp_path)
     finally:
@@ -620,7 +620,7 @@ def test_what_an_origin_replaced_before_a_reader_came_is_not_expired(spark: Spar
         ref = StreamRef(stream=name, region=name, virtual="log", role="read" if sources else "write")
         span: Any = {"first_seq": first, "last_seq": last, "messages": last - first + 1}
         limits = {"max_msgs_per_subject": 1}
-        return make_stream_row(StreamCut(stream_ref=ref, cut_at_ns=10**9, **span, limits=limits, sources=sources))
+        return make_stream_row(ReadSnapshot(stream_ref=ref, snapshot_ns=10**9, **span, limits=limits, sources=sources))
 
     def message(stream: str, seq: int, subject: str, origin: int | None = None) -> tuple[Any, ...]:
         source = None if origin is None else f"w {origin} w.> log.>"

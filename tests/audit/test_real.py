@@ -116,9 +116,9 @@ def test_one_row_or_line_deleted_doubled_swapped_or_altered_flips_the_verdict(
             where[name] = change(Random(name), variants[name], ("write", "read")[number % 2])
 
     # And one of which a line is gone: what is left of that stream is not taken for all of it.
-    cut = to_spark(spark, extract_capture(without_a_line(capture, tmp_path / "capture")))
-    variants["cut"] = [row.asDict() for row in cut.messages.collect()]
-    streams_of = dict.fromkeys(variants, streams) | {"cut": [row.asDict() for row in cut.streams.collect()]}
+    snapshot = to_spark(spark, extract_capture(without_a_line(capture, tmp_path / "capture")))
+    variants["snapshot"] = [row.asDict() for row in snapshot.messages.collect()]
+    streams_of = dict.fromkeys(variants, streams) | {"snapshot": [row.asDict() for row in snapshot.streams.collect()]}
 
     def everywhere(rows_of: Mapping[str, Rows], schema: Any) -> Any:
         values = [
@@ -137,9 +137,9 @@ def test_one_row_or_line_deleted_doubled_swapped_or_altered_flips_the_verdict(
     )
     assert {name: report.verdict(name) for name in where} == dict.fromkeys(where, AuditVerdict.FAIL)
     assert report.verdict("foo") is AuditVerdict.PASS
-    assert report.verdict("cut") is not AuditVerdict.PASS
+    assert report.verdict("snapshot") is not AuditVerdict.PASS
     assert (
-        Counter(finding.name for finding in report.findings_about("cut") if finding.stream == "foo-read-east")[
+        Counter(finding.name for finding in report.findings_about("snapshot") if finding.stream == "foo-read-east")[
             "unreadable"
         ]
         == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vstream.audit.connector.values import ABSENT, StreamCut, StreamRef
+from vstream.audit.connector.values import ABSENT, ReadSnapshot, StreamRef
 from vstream.audit.extract.plan import require_readable
 from vstream.audit.request import AuditedTables, AuditRequest, NamedTarget, reserve_outputs, uri_of
 from vstream.cli.app import run
@@ -52,11 +52,11 @@ def test_a_directory_with_nothing_of_an_audit_is_refused(tmp_path: Path) -> None
 )
 def test_why_nothing_can_be_read_is_said(errors: list[str], said: str, hint: str) -> None:
     stream_ref = StreamRef(stream="w", region="west", virtual="foo", role="write")
-    cuts = [StreamCut(stream_ref=stream_ref, cut_at_ns=1, error=error) for error in errors]
+    snapshots = [ReadSnapshot(stream_ref=stream_ref, snapshot_ns=1, error=error) for error in errors]
     with pytest.raises(NotReachableError, match=said) as refused:
-        require_readable(cuts)
+        require_readable(snapshots)
     assert hint in str(refused.value.hint)
-    with_readable = [*cuts, StreamCut(stream_ref=stream_ref, cut_at_ns=1)]
+    with_readable = [*snapshots, ReadSnapshot(stream_ref=stream_ref, snapshot_ns=1)]
     assert require_readable(with_readable) == with_readable
 
 

@@ -19,7 +19,7 @@ from tests.support import permitted_server
 from tests.support.command import Ran, vstream
 from tests.support.night import with_night
 from tests.support.permitted_server import PermittedServer
-from vstream.audit.connector.stream_cuts import take_cuts
+from vstream.audit.connector.stream_snapshots import take_snapshots
 from vstream.audit.connector.values import StreamRef
 from vstream.audit.extract.server_access import make_local_access
 from vstream.errors import NotPermittedError
@@ -287,7 +287,7 @@ def test_the_client_of_the_audit_says_which_permission_is_missing(
     access = make_local_access(endpoint, "west", tmp_path)
     stream = next(stream for stream in render_bundle(server.topology).streams if stream.virtual == "foo")
     with pytest.raises(NotPermittedError, match=r"the user may not publish to `.*INFO"):
-        take_cuts([StreamRef.of(stream)], {"west": access})
+        take_snapshots([StreamRef.of(stream)], {"west": access})
 
 
 def test_what_is_printed_is_a_configuration_with_these_permissions(server: PermittedServer) -> None:

@@ -71,7 +71,7 @@ class Maker:
             self._read_late()
         if draw.random() < 0.15:
             self._count()
-        self._cut()
+        self._drop_unreadable()
         return self.history
 
     def _row(self, stream: str, region: str, role: str, seq: int, time: int, subject: str) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Maker:
         self.history.streams.append(
             {
                 "virtual": self.virtual, "stream": name, "region": region, "role": role, "first_seq": None,
-                "last_seq": last, "messages": None, "num_deleted": None, "cut_at_ns": self.now, "read_at_ns": self.now, "arrivals": 0,
+                "last_seq": last, "messages": None, "num_deleted": None, "snapshot_ns": self.now, "read_at_ns": self.now, "arrivals": 0,
                 "server_version": None, "path": self.path, "error": None, "sources": sources, "limits": {},
                 "identity": identity, "mirror": None, "transform": None,
             }
@@ -155,7 +155,7 @@ class Maker:
             row["digest"] = self.random.choice((7, 8)) if self.wild else 7
 
     def _read_late(self) -> None:
-        """A stream was read a while after the cut: its limits may have removed its oldest messages."""
+        """A stream was read a while after the snapshot: its limits may have removed its oldest messages."""
         limited = []
         for stream in self.history.streams:
             if stream["limits"] is None or stream["limits"].keys() - {"duplicate_window"}:
@@ -353,7 +353,7 @@ class Maker:
     def _plant_cut_early(self) -> None:
         name = f"w-{self.random.choice(self.regions)}"
         stream = self.history.stream(name)
-        stream["cut_at_ns"] = NOW + self.random.choice((1, SECOND, 10 * SECOND))
+        stream["snapshot_ns"] = NOW + self.random.choice((1, SECOND, 10 * SECOND))
         keep = self.random.randrange(0, 13)
         gone = [row for row in self.history.of(name) if row["seq"] > stream["last_seq"] - keep]
         self.history.messages = [row for row in self.history.messages if row not in gone]
@@ -454,7 +454,7 @@ class Maker:
                 row = self._row(reader["stream"], reader["region"], "read", reader["last_seq"], self.now, "k.0")
                 self.history.messages.append(row | {"source": f"old {number} > > k.0", "digest": number})
 
-    def _cut(self) -> None:
+    def _drop_unreadable(self) -> None:
         for stream in self.history.streams:
             if stream["error"] is not None:
                 self.history.messages = [row for row in self.history.messages if row["stream"] != stream["stream"]]

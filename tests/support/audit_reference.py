@@ -225,7 +225,7 @@ class Audit:
         origin = self.origins[copy.origin]
         last = origin["last_seq"]
         if copy.former == "" and last is not None and copy.origin_seq > last:
-            if copy.time + SKEW <= origin["cut_at_ns"]:
+            if copy.time + SKEW <= origin["snapshot_ns"]:
                 self._add("rolled-back", name, (copy.origin, "", copy.origin_seq), copy.seq)
             return
         compared[name][copy.origin, copy.former, copy.origin_seq].append(copy)
@@ -352,7 +352,7 @@ class Audit:
             return "removed-early"
         if seq > reached:
             if own or info["last_seq"] is None:
-                is_late = reader["path"] == "capture" or written + 30 * SKEW <= reader["cut_at_ns"]
+                is_late = reader["path"] == "capture" or written + 30 * SKEW <= reader["snapshot_ns"]
                 return "late" if is_late else "pending"
             if is_replaced_alike(reader, info):
                 alike = {
@@ -426,7 +426,7 @@ class Audit:
         if limits is not None and removes(limits, oldest=True) and is_oldest and "max_age" in limits:
             old_at = written + limits["max_age"] - (0 if is_own else 30 * SKEW + limits["max_age"] // 10)
             is_age_only = not {"max_msgs", "max_bytes"} & limits.keys()
-            if is_age_only and reader["cut_at_ns"] < old_at <= reader["read_at_ns"]:
+            if is_age_only and reader["snapshot_ns"] < old_at <= reader["read_at_ns"]:
                 return True
         is_whole = reader["messages"] is not None and reader["last_seq"] - reader["messages"] <= 0
         if is_whole and "has_holes" not in (limits or ()):
@@ -459,7 +459,7 @@ class Audit:
             or (was_anywhere and ((are_newer and bool(same_key)) or are_all_newer))
         ):
             return True
-        may_roll_up = rolls_up and not is_told and (is_nowhere or latest + SKEW >= reader["cut_at_ns"])
+        may_roll_up = rolls_up and not is_told and (is_nowhere or latest + SKEW >= reader["snapshot_ns"])
         if may_roll_up and are_all_newer:
             return True
         if not are_newer:
@@ -791,8 +791,8 @@ def rolled_up(rows: list[Copy], what: str, written: int) -> bool:
     return any(row.rolls_up == what and written <= row.time + SKEW for row in rows)
 
 
-def is_over(written: int, ttl: int | None, cut: int) -> bool:
-    return ttl is not None and written + ttl <= cut + 30 * SKEW
+def is_over(written: int, ttl: int | None, snapshot: int) -> bool:
+    return ttl is not None and written + ttl <= snapshot + 30 * SKEW
 
 
 def may_be_gone_at_origin(info: dict[str, Any], seq: int, written: int, ttl: int | None, oldest: int | None) -> bool:

@@ -186,7 +186,7 @@ class Timeline:
         sources = [{"origin": name, "last_seq": seq if self.form == "2.15" else None} for name, seq in cursors.items()]
         return {
             "virtual": self.virtual, "stream": log.name, "region": log.region, "role": log.role, "first_seq": first,
-            "last_seq": last, "messages": len(rows), "num_deleted": last - first + 1 - len(rows), "cut_at_ns": at, "read_at_ns": at, "arrivals": 0,
+            "last_seq": last, "messages": len(rows), "num_deleted": last - first + 1 - len(rows), "snapshot_ns": at, "read_at_ns": at, "arrivals": 0,
             "server_version": None, "path": "consumer", "error": None, "sources": sources if log.role == "read" else [],
             "limits": log.limits, "identity": IDENTITY if self.form == "2.15" else None, "mirror": None, "transform": None,
         }  # fmt: skip

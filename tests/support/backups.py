@@ -61,7 +61,7 @@ import signal
 import sys
 
 from vstream.cli.app import run
-from vstream.jetstream import snapshots
+from vstream.jetstream import stream_snapshots
 
 send = snapshots._send_chunk
 

@@ -1,7 +1,7 @@
 """
 Audit continuously: in each round, read the new messages and judge the last minutes again.
 
-Each round takes a cut of all streams, like a single audit, and reads from where the previous round ended. Messages
+Each round takes a snapshot of all streams, like a single audit, and reads from where the previous round ended. Messages
 older than the window are forgotten.
 """
 
@@ -19,11 +19,11 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from vstream.audit.connector.stream_cuts import ask_for_period
-from vstream.audit.connector.values import Access, StreamCut, StreamRef
+from vstream.audit.connector.stream_snapshots import ask_for_period
+from vstream.audit.connector.values import Access, ReadSnapshot, StreamRef
 from vstream.audit.extract import server_access
 from vstream.audit.extract.from_servers import make_context
-from vstream.audit.extract.plan import ExtractPlan, take_complete_cuts, to_server_clock
+from vstream.audit.extract.plan import ExtractPlan, take_complete_snapshots, to_server_clock
 from vstream.audit.extract.read_plan import Extraction, ProcessMemory, read_plan
 from vstream.audit.report import Report
 from vstream.audit.request import LOCAL_SCHEME, MAX_STREAMS_WITH_FIGURES, AuditedServers, AuditRequest
@@ -44,7 +44,7 @@ from vstream.value_class import value_class
 WINDOW_NS: Final = 600 * 10**9
 """Default length of the audited window, in nanoseconds."""
 _KEPT_LONGER_NS: Final = 60 * 10**9
-"""Rows are kept for so many nanoseconds longer than the window: clocks differ, and a read ends after its cut."""
+"""Rows are kept for so many nanoseconds longer than the window: clocks differ, and a read ends after its snapshot."""
 _FIRSTS: Final = make_schema("stream string, first bigint, since bigint")
 
 
@@ -52,7 +52,7 @@ _FIRSTS: Final = make_schema("stream string, first bigint, since bigint")
 class _ReadPosition:
     """The position up to which a stream has been read."""
 
-    cut: StreamCut
+    snapshot: ReadSnapshot
     """The stream when it had been read to its end."""
     since: int
     """The first round with rows of the current stream: a stream that was created again starts over."""
@@ -115,7 +115,7 @@ class Follower:
             extraction = read_plan(planned.plan, files, OLDEST_FIRST)
             self._keep_round(planned)
             rows = self._select_rows(planned, extraction)
-            window = replace(planned.plan, cuts=_narrow_to_window(planned, rows))
+            window = replace(planned.plan, snapshots=_narrow_to_window(planned, rows))
             streams = make_table(self.spark, replace(extraction, plan=window).streams, STREAMS)
             context = replace(self.context, is_narrow=True)
             try:
@@ -129,40 +129,42 @@ class Follower:
         stream_refs = [StreamRef.of(stream) for stream in self.streams]
         access = server_access.find_access(stream_refs, self.endpoints, self.scratch)
         asked_at = time.monotonic()
-        cuts = take_complete_cuts(self.streams, access)
-        since_ns = to_server_clock(time.time_ns(), cuts) - self.window_ns
+        snapshots = take_complete_snapshots(self.streams, access)
+        since_ns = to_server_clock(time.time_ns(), snapshots) - self.window_ns
         self._number += 1
         positions, parts = dict(self._positions), []
-        continued = self._find_continued(cuts, access, asked_at)
-        for item in (item for item in cuts if item.error is None):
+        continued = self._find_continued(snapshots, access, asked_at)
+        for item in (item for item in snapshots if item.error is None):
             if item.stream_ref.stream in continued:
                 before = positions[item.stream_ref]
-                first = max(before.cut.last_seq + 1, item.first_seq)
+                first = max(before.snapshot.last_seq + 1, item.first_seq)
                 parts.append(
                     replace(item, first_seq=first, messages=max(0, min(item.messages, item.last_seq - first + 1)))
                 )
-                positions[item.stream_ref] = replace(before, cut=item)
+                positions[item.stream_ref] = replace(before, snapshot=item)
             else:
                 parts.append(ask_for_period(item, access[item.stream_ref.region], since_ns=since_ns))
-                positions[item.stream_ref] = _ReadPosition(cut=item, since=self._number)
-        plan = ExtractPlan(cuts=tuple(cuts), parts=tuple(parts), access=access, asked_at=asked_at)
+                positions[item.stream_ref] = _ReadPosition(snapshot=item, since=self._number)
+        plan = ExtractPlan(snapshots=tuple(snapshots), parts=tuple(parts), access=access, asked_at=asked_at)
         return _Round(number=self._number, since_ns=since_ns, plan=plan, positions=positions)
 
-    def _find_continued(self, cuts: Sequence[StreamCut], access: Mapping[str, Access], asked_at: float) -> set[str]:
+    def _find_continued(
+        self, snapshots: Sequence[ReadSnapshot], access: Mapping[str, Access], asked_at: float
+    ) -> set[str]:
         """
         The streams that still hold what earlier rounds have read of them.
 
         Where the last round ended is another message if a stream had lost its end and has gone on.
         """
-        lasts = {ref.stream: position.cut for ref, position in self._positions.items()}
+        lasts = {ref.stream: position.snapshot for ref, position in self._positions.items()}
         continued, ends = set(), []
-        for cut in cuts:
-            last = lasts.get(cut.stream_ref.stream)
-            if cut.error is None and last is not None and _is_continued(cut, last):
-                continued.add(cut.stream_ref.stream)
-                if cut.last_seq > last.last_seq:
-                    ends.append(cut.clip(first=last.last_seq, last=last.last_seq))
-        plan = ExtractPlan(cuts=(), parts=tuple(ends), access=access, asked_at=asked_at)
+        for snapshot in snapshots:
+            last = lasts.get(snapshot.stream_ref.stream)
+            if snapshot.error is None and last is not None and _is_continued(snapshot, last):
+                continued.add(snapshot.stream_ref.stream)
+                if snapshot.last_seq > last.last_seq:
+                    ends.append(snapshot.clip(first=last.last_seq, last=last.last_seq))
+        plan = ExtractPlan(snapshots=(), parts=tuple(ends), access=access, asked_at=asked_at)
         table = ProcessMemory(is_stopped=Event()).load(plan)
         times = zip(table["stream"].to_pylist(), table["time_ns"].to_pylist(), strict=True)
         return continued - {stream for stream, time_ns in times if not _ends_at(lasts[stream], time_ns)}
@@ -185,7 +187,7 @@ class Follower:
         schema = f"{', '.join(f'{item.name} {item.dataType.simpleString()}' for item in MESSAGES.fields)}, round int"
         rows = self.spark.read.schema(schema).option("basePath", f"file://{self.scratch}/rounds").parquet(*paths)
         firsts = []
-        for item in (item for item in planned.plan.cuts if item.error is None):
+        for item in (item for item in planned.plan.snapshots if item.error is None):
             first = extraction.later.get(item.stream_ref, item).first_seq
             firsts.append((item.stream_ref.stream, first, planned.positions[item.stream_ref].since))
         # What limits have removed since would else be missing in the midst of what is judged.
@@ -195,31 +197,37 @@ class Follower:
         return rows.where(is_there & is_recent).select(*MESSAGES.names).persist()
 
 
-def _is_continued(cut: StreamCut, before: StreamCut) -> bool:
-    """Whether what came after *before* is all that is new in the stream of *cut*, unless it has lost its end and gone on."""
-    removes_any = (REPLACING | {MESSAGE_TTL}) & (cut.limits or {}).keys()
-    if removes_any and not is_origin(cut.stream_ref):
+def _is_continued(snapshot: ReadSnapshot, before: ReadSnapshot) -> bool:
+    """Whether what came after *before* is all that is new in the stream of *snapshot*, unless it has lost its end and gone on."""
+    removes_any = (REPLACING | {MESSAGE_TTL}) & (snapshot.limits or {}).keys()
+    if removes_any and not is_origin(snapshot.stream_ref):
         # What a newer message or its time has removed elsewhere is not told apart from what earlier rounds still hold.
         return False
-    is_whole = bool(removes_any) or cut.num_deleted == before.num_deleted
-    is_longer = cut.last_seq > before.last_seq or (cut.last_seq, cut.last_ts) == (before.last_seq, before.last_ts)
-    return is_whole and is_longer and before.created == cut.created
+    is_whole = bool(removes_any) or snapshot.num_deleted == before.num_deleted
+    is_longer = snapshot.last_seq > before.last_seq or (snapshot.last_seq, snapshot.last_ts) == (
+        before.last_seq,
+        before.last_ts,
+    )
+    return is_whole and is_longer and before.created == snapshot.created
 
 
-def _ends_at(cut: StreamCut, time_ns: int) -> bool:
-    """Whether the last message of *cut* has this time, to the microsecond: Python drops the rest of what servers say."""
-    return cut.last_ts is not None and round(datetime.fromisoformat(cut.last_ts).timestamp() * 10**6) == time_ns // 1000
+def _ends_at(snapshot: ReadSnapshot, time_ns: int) -> bool:
+    """Whether the last message of *snapshot* has this time, to the microsecond: Python drops the rest of what servers say."""
+    return (
+        snapshot.last_ts is not None
+        and round(datetime.fromisoformat(snapshot.last_ts).timestamp() * 10**6) == time_ns // 1000
+    )
 
 
-def _narrow_to_window(planned: _Round, rows: DataFrame) -> tuple[StreamCut, ...]:
-    """The cuts of the window with *rows* alone: each origin begins with its first message in the window."""
+def _narrow_to_window(planned: _Round, rows: DataFrame) -> tuple[ReadSnapshot, ...]:
+    """The snapshots of the window with *rows* alone: each origin begins with its first message in the window."""
     since = F.min(F.when(F.col("time_ns") >= planned.since_ns, F.col("seq"))).alias("first_since")
     counted = rows.groupBy("stream").agg(F.count(F.lit(1)), F.min("seq"), since)
     result = {stream: counts for stream, *counts in counted.collect()}
     narrow = []
-    for cut in planned.plan.cuts:
-        messages, first, first_since = result.get(cut.stream_ref.stream, (0, None, None))
-        first = first_since if is_origin(cut.stream_ref) else first
-        seen = replace(cut, first_seq=cut.last_seq + 1 if first is None else first, messages=messages)
-        narrow.append(cut if cut.error is not None else seen)
+    for snapshot in planned.plan.snapshots:
+        messages, first, first_since = result.get(snapshot.stream_ref.stream, (0, None, None))
+        first = first_since if is_origin(snapshot.stream_ref) else first
+        seen = replace(snapshot, first_seq=snapshot.last_seq + 1 if first is None else first, messages=messages)
+        narrow.append(snapshot if snapshot.error is not None else seen)
     return tuple(narrow)

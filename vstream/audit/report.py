@@ -88,7 +88,7 @@ class MessageFinding(Finding):
 
 @value_class
 class StreamState:
-    """One physical stream at the cut."""
+    """One physical stream at the snapshot."""
 
     virtual: str
     stream: str

@@ -28,8 +28,8 @@ from vstream.audit.spark.local_frames import collect_arrow, make_local, make_tab
 from vstream.audit.spark.session import without_codegen
 from vstream.audit.state.verified import NOTHING_VERIFIED, VerifiedPart
 from vstream.audit.tables.context import AuditContext
-from vstream.audit.tables.cut_tables import CutTables, build_cut_tables
 from vstream.audit.tables.schema import make_schema
+from vstream.audit.tables.stream_facts import StreamFacts, build_stream_facts
 from vstream.audit.tables.table_store import TableStore
 from vstream.topology.model import Consistency
 from vstream.value_class import value_class
@@ -53,7 +53,7 @@ class AuditResult:
     report: Report
     copies: DataFrame
     buckets: DataFrame
-    cut: CutTables
+    facts: StreamFacts
 
 
 @dataclass(slots=True)
@@ -82,13 +82,13 @@ class AuditPipeline:
     def audit(self, messages: DataFrame, streams: DataFrame, journal: DataFrame | None = None) -> AuditResult:
         """As `run`, with what the report was made of."""
         context = self.context
-        cut = build_cut_tables(
+        facts = build_stream_facts(
             streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, verified=self.verified
         )
-        on_driver = self._is_on_driver(cut) and cut.messages <= _MAX_MESSAGES_LOCAL_TABLE
+        on_driver = self._is_on_driver(facts) and facts.messages <= _MAX_MESSAGES_LOCAL_TABLE
 
         def normalise_rows() -> DataFrame:
-            rows = normalise.make_copies(messages, cut, normalise.collect_origin_facts(messages, cut))
+            rows = normalise.make_copies(messages, facts, normalise.collect_origin_facts(messages, facts))
             return make_local(rows, normalise.COPIES) if on_driver else rows
 
         copies = self._run_stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, on_driver=on_driver)
@@ -98,32 +98,32 @@ class AuditPipeline:
         try:
             tables = IndependentTables(
                 self.store,
-                threads if self._is_on_driver(cut) else None,
+                threads if self._is_on_driver(facts) else None,
                 copies=copies,
-                cut=cut,
+                facts=facts,
                 journal=journal,
                 has_windows=bool(context.windows),
-                max_shown=None if self.is_kept else self._limit_shown(cut),
+                max_shown=None if self.is_kept else self._limit_shown(facts),
             )
-            buckets, differences = self.find_differences(copies, cut, self.store.files("copies"))
+            buckets, differences = self.find_differences(copies, facts, self.store.files("copies"))
             self.store.seal()
             with self._measure(AuditStage.JUDGE):
-                report = self._make_report(copies, cut, buckets, differences, tables)
+                report = self._make_report(copies, facts, buckets, differences, tables)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self.store.seal()
-        return AuditResult(report=replace(report, seconds=self._seconds), copies=copies, buckets=buckets, cut=cut)
+        return AuditResult(report=replace(report, seconds=self._seconds), copies=copies, buckets=buckets, facts=facts)
 
     def find_differences(
-        self, copies: DataFrame, cut: CutTables, files: Sequence[str] | None
+        self, copies: DataFrame, facts: StreamFacts, files: Sequence[str] | None
     ) -> tuple[DataFrame, DataFrame]:
         """The buckets, and the DIFFERENCES of messages; *files* are those of `copies`, if it is stored in files."""
         if self._is_done(AuditStage.RECONCILE):
             read = self.store.read_earlier
             return read("buckets", reconcile.BUCKETS), read("differences", classify.DIFFERENCES)
         with self._measure(AuditStage.RECONCILE):
-            substreams, on_driver = reconcile.build_substreams(copies, cut), self._is_on_driver(cut)
-            folded = one_pass.fold_copies(copies, cut, substreams, files, on_driver=on_driver, size=self.bucket_size)
+            substreams, on_driver = reconcile.build_substreams(copies, facts), self._is_on_driver(facts)
+            folded = one_pass.fold_copies(copies, facts, substreams, files, on_driver=on_driver, size=self.bucket_size)
         buckets = self._run_stage(
             AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, on_driver=True
         )
@@ -138,7 +138,7 @@ class AuditPipeline:
             AuditStage.RECONCILE,
             "differences",
             classify.DIFFERENCES,
-            lambda: self._classify_differences(copies, cut, out_of_order, folded),
+            lambda: self._classify_differences(copies, facts, out_of_order, folded),
         )
         return buckets, result
 
@@ -156,12 +156,12 @@ class AuditPipeline:
         with self._measure(stage):
             return self.store.keep(name, compute(), schema, on_driver=on_driver)
 
-    def _limit_shown(self, cut: CutTables) -> int | None:
+    def _limit_shown(self, facts: StreamFacts) -> int | None:
         """How many virtual streams have figures at most; None if all have."""
-        return self.max_shown if len({row.virtual for row in cut.rows}) > self.max_shown else None
+        return self.max_shown if len({row.virtual for row in facts.rows}) > self.max_shown else None
 
-    def _is_on_driver(self, cut: CutTables) -> bool:
-        return cut.messages <= self.max_on_driver
+    def _is_on_driver(self, facts: StreamFacts) -> bool:
+        return facts.messages <= self.max_on_driver
 
     def _is_done(self, stage: AuditStage) -> bool:
         """Whether an earlier audit has left the tables of *stage*."""
@@ -177,22 +177,22 @@ class AuditPipeline:
         self._seconds[stage.value] = self._seconds.get(stage.value, 0.0) + time.monotonic() - started
 
     def _classify_differences(
-        self, copies: DataFrame, cut: CutTables, out_of_order: DataFrame, folded: one_pass.SinglePassResult
+        self, copies: DataFrame, facts: StreamFacts, out_of_order: DataFrame, folded: one_pass.SinglePassResult
     ) -> DataFrame:
         """All DIFFERENCES of messages. Does not look again at what digests and order prove to be correct."""
-        result = self._classify_buckets(folded, copies, cut, out_of_order)
+        result = self._classify_buckets(folded, copies, facts, out_of_order)
         ordered = sorted(name for name, model in self.context.models.items() if Consistency(model).has_one_order)
         return result.unionByName(delays.find_misordered(copies, ordered)) if ordered else result
 
     def _classify_buckets(
-        self, folded: one_pass.SinglePassResult, copies: DataFrame, cut: CutTables, out_of_order: DataFrame
+        self, folded: one_pass.SinglePassResult, copies: DataFrame, facts: StreamFacts, out_of_order: DataFrame
     ) -> DataFrame:
         """DIFFERENCES of the result of one pass: few rows are classified without compiling plans."""
         spark = copies.sparkSession
         with without_codegen(spark):
             steps = None if folded.is_in_order else out_of_order
-            suspected = set(reconcile.find_suspects(folded.buckets, steps, cut, size=self.bucket_size))
-            purged = classify.find_purged_buckets(copies, cut, size=self.bucket_size)
+            suspected = set(reconcile.find_suspects(folded.buckets, steps, facts, size=self.bucket_size))
+            purged = classify.find_purged_buckets(copies, facts, size=self.bucket_size)
             if purged is not None:
                 suspected.update(plain_rows(collect_arrow(purged)))
             suspects = make_table(spark, sorted(suspected), SUSPECTS)
@@ -201,17 +201,17 @@ class AuditPipeline:
             on_driver = differing_messages.count_rows(folded.buckets, suspected) <= _MAX_ROWS_COLLECTED
             if on_driver:
                 rows = differing_messages.gather_rows(copies, suspects, which, size=self.bucket_size)
-                messages = differing_messages.select_differing(rows, copies, cut, out_of_order)
+                messages = differing_messages.select_differing(rows, copies, facts, out_of_order)
             else:
                 messages = differing_messages.select_messages_near(copies, which, size=self.bucket_size)
-            result = self._classify_messages(messages, copies, cut, folded, out_of_order, suspects if which else None)
+            result = self._classify_messages(messages, copies, facts, folded, out_of_order, suspects if which else None)
             return make_local(result, classify.DIFFERENCES) if on_driver else result
 
     def _classify_messages(
         self,
         messages: differing_messages.DifferingMessages,
         copies: DataFrame,
-        cut: CutTables,
+        facts: StreamFacts,
         folded: one_pass.SinglePassResult,
         out_of_order: DataFrame,
         suspects: DataFrame | None,
@@ -220,37 +220,42 @@ class AuditPipeline:
         extents = differing_messages.measure_extents(copies.sparkSession, folded.buckets)
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
         result = (
-            classify.find_expired_before_read(extents, cut)
-            if not cut.is_narrow
+            classify.find_expired_before_read(extents, facts)
+            if not facts.is_narrow
             else make_table(copies.sparkSession, [], classify.DIFFERENCES)
         )
         if suspects is not None:
             result = result.unionByName(
                 classify.find_message_differences(
-                    messages, copies, cut, extents, suspects, self.context.canaries, size=self.bucket_size
+                    messages, copies, facts, extents, suspects, self.context.canaries, size=self.bucket_size
                 )
             )
         strange = differing_messages.find_misplaced_buckets(folded.buckets)
         if {part for part, _ in strange} & {"foreign", "ahead"}:
             ahead = {bucket for part, bucket in strange if part == "ahead"}
-            result = result.unionByName(classify.find_misplaced(copies, cut, ahead, size=self.bucket_size))
-        if cut.holes:
-            result = result.unionByName(classify.find_deleted_everywhere(copies, cut, self.context.canaries))
+            result = result.unionByName(classify.find_misplaced(copies, facts, ahead, size=self.bucket_size))
+        if facts.holes:
+            result = result.unionByName(classify.find_deleted_everywhere(copies, facts, self.context.canaries))
         if not folded.is_in_order:
             result = result.unionByName(order.find_reordered(messages.behind, out_of_order))
         return result
 
     def _make_report(
-        self, copies: DataFrame, cut: CutTables, buckets: DataFrame, differences: DataFrame, tables: IndependentTables
+        self,
+        copies: DataFrame,
+        facts: StreamFacts,
+        buckets: DataFrame,
+        differences: DataFrame,
+        tables: IndependentTables,
     ) -> Report:
         keep, windows = self.store.keep, self.context.windows
         shared_keys, conflicts = tables.conflicts()
         hops, negative_delays, all_delays = tables.delays()
         broken = tables.journal_differences()
-        diverged_keys = keys.find_diverged_keys(copies, cut, buckets, shared_keys)
-        recovery = delays.measure_recovery(hops, differences, cut, windows) if windows else None
+        diverged_keys = keys.find_diverged_keys(copies, facts, buckets, shared_keys)
+        recovery = delays.measure_recovery(hops, differences, facts, windows) if windows else None
         evidence = judge.Evidence(
-            cut=cut,
+            facts=facts,
             copies=copies,
             buckets=buckets,
             differences=differences if broken is None else differences.unionByName(broken),
@@ -263,4 +268,4 @@ class AuditPipeline:
             recovery=None if recovery is None else keep("recovery", recovery, delays.RECOVERY),
             publish_outcomes=tables.publish_outcomes(),
         )
-        return judge.judge(evidence, self.context, self._limit_shown(cut))
+        return judge.judge(evidence, self.context, self._limit_shown(facts))

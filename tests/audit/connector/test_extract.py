@@ -20,7 +20,7 @@ from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.jetstream import JetStreamServer, fill, make_restricted_server
 from tests.support.night import with_night
 from tests.support.relay import relay
-from vstream.audit.connector import direct_get, pull_consumer, stream_cuts
+from vstream.audit.connector import direct_get, pull_consumer, stream_snapshots
 from vstream.audit.connector import reading as source_reading
 from vstream.audit.connector.client import connect
 from vstream.audit.connector.columns import MessageColumns
@@ -31,9 +31,9 @@ from vstream.audit.connector.values import (
     DIRECT,
     PATHS,
     Access,
+    ReadSnapshot,
     ReadTask,
     SourceCursor,
-    StreamCut,
     StreamRef,
     split_tasks,
 )
@@ -72,18 +72,18 @@ def make_refs(*streams: str) -> list[StreamRef]:
     return [StreamRef(stream=stream, region="", virtual=stream, role="read") for stream in streams]
 
 
-def cut_of(server: JetStreamServer, stream: str, path: str | None = None) -> StreamCut:
-    stream_cut = stream_cuts.take_cuts(make_refs(stream), {"": Access(servers=(server.url,))}, path=path)[0]
-    assert stream_cut.error is None, stream_cut.error
-    return stream_cut
+def snapshot_of(server: JetStreamServer, stream: str, path: str | None = None) -> ReadSnapshot:
+    snapshot = stream_snapshots.take_snapshots(make_refs(stream), {"": Access(servers=(server.url,))}, path=path)[0]
+    assert snapshot.error is None, snapshot.error
+    return snapshot
 
 
 def rows(
     server: JetStreamServer, stream: str, path: str | None = None, *, pieces: int = 3, subjects: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
-    stream_cut = cut_of(server, stream, path)
+    snapshot = snapshot_of(server, stream, path)
     access = {"": Access(servers=(server.url,), timeout=30)}
-    tasks = split_tasks([stream_cut], access, rows=max(1, stream_cut.messages // pieces), subjects=subjects)
+    tasks = split_tasks([snapshot], access, rows=max(1, snapshot.messages // pieces), subjects=subjects)
     return [row for task in tasks for row in rows_of(task)]
 
 
@@ -145,13 +145,13 @@ def test_every_version_gives_what_an_ordinary_client_reads(version: str, tmp_pat
             assert len(expected) == 400
             assert rows(server, stream, CONSUMER) == expected
             if version.startswith("2.10"):
-                stream_cut = stream_cuts.take_cuts(make_refs(stream), {"": Access(servers=(server.url,))}, path=DIRECT)[
-                    0
-                ]
-                assert stream_cut.error == "Direct Get has no batches in nats-server 2.10.26"
+                snapshot = stream_snapshots.take_snapshots(
+                    make_refs(stream), {"": Access(servers=(server.url,))}, path=DIRECT
+                )[0]
+                assert snapshot.error == "Direct Get has no batches in nats-server 2.10.26"
             else:
                 assert rows(server, stream, DIRECT) == expected
-        sources = cut_of(server, "bar").sources
+        sources = snapshot_of(server, "bar").sources
         assert [(source.origin, source.last_seq) for source in sources] == [
             ("foo", 400 if version == "2.15.1" else None)
         ]
@@ -183,19 +183,19 @@ def test_empty_and_emptied_streams_have_no_rows(server: JetStreamServer, path: s
     fill(server, "foo", [])
     assert rows(server, "foo", path) == []
     fill(server, "bar", [("bar.a", b"x", None)] * 5)
-    before = cut_of(server, "bar", path)
+    before = snapshot_of(server, "bar", path)
     server.api("STREAM.PURGE.bar")
     assert rows(server, "bar", path) == []
-    # What was there when the cut was made, and is not any more.
+    # What was there when the snapshot was made, and is not any more.
     tasks = split_tasks([before], {"": Access(servers=(server.url,), timeout=30)}, rows=2)
     assert len(tasks) == 3
     assert [rows_of(task) for task in tasks] == [[]] * len(tasks)
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_nothing_behind_the_cut_is_read(server: JetStreamServer, path: str) -> None:
+def test_nothing_behind_the_snapshot_is_read(server: JetStreamServer, path: str) -> None:
     fill(server, "foo", some(50))
-    before = cut_of(server, "foo", path)
+    before = snapshot_of(server, "foo", path)
     fill(server, "foo", some(500, seed=1))
     tasks = split_tasks([before], {"": Access(servers=(server.url,))}, rows=20)
     assert [row["seq"] for task in tasks for row in rows_of(task)] == list(range(1, 51))
@@ -214,7 +214,7 @@ def test_servers_are_not_asked_for_what_is_behind_a_range(server: JetStreamServe
     much: list[int] = []
     with relay(server.port, much.append) as port:
         access = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
-        tasks = split_tasks([cut_of(server, "foo", path)], {"": access}, rows=1_000)
+        tasks = split_tasks([snapshot_of(server, "foo", path)], {"": access}, rows=1_000)
         assert [row["seq"] for row in rows_of(tasks[3])] == list(range(3_001, 4_001))
     assert not much, "more than a MiB for a thousand messages of 200 bytes"
 
@@ -228,7 +228,7 @@ def test_a_connection_that_never_lasts_leads_on(server: JetStreamServer, path: s
 
     with relay(server.port, cut_it) as port:
         access = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
-        task = split_tasks([cut_of(server, "foo", path)], {"": access}, rows=10**6)[0]
+        task = split_tasks([snapshot_of(server, "foo", path)], {"": access}, rows=10**6)[0]
         assert [row["seq"] for row in rows_of(task)] == list(range(1, 12_001))
 
 
@@ -237,12 +237,12 @@ def test_a_message_that_is_lost_in_an_answer_of_direct_get_is_read_again(server:
     fill(server, "foo", some(6))
     for seq in (1, 4):
         server.api("STREAM.MSG.DELETE.foo", {"seq": seq})
-    stream_cut, expected = cut_of(server, "foo", DIRECT), reference(server, "foo")
+    snapshot, expected = snapshot_of(server, "foo", DIRECT), reference(server, "foo")
     with FuzzingProxy().running() as proxy:
         access = {"": Access(servers=(f"nats://127.0.0.1:{proxy.lead_to(server.port)}",), timeout=1)}
         for ordinal in range(1, 7):
             session = proxy.start_session(Change(kind="DIRECT.GET", ordinal=ordinal, damage="silent", seed=ordinal))
-            result = [row for task in split_tasks([stream_cut], access, rows=2) for row in rows_of(task)]
+            result = [row for task in split_tasks([snapshot], access, rows=2) for row in rows_of(task)]
             assert session.changed
             assert [row["seq"] for row in result] == [row["seq"] for row in expected]
 
@@ -267,7 +267,7 @@ def test_large_messages_are_read_and_handed_on_a_few_at_a_time(tmp_path: Path, p
         payload = random.Random(0).randbytes(4_000_000)
         fill(server, "foo", [("foo.x", payload, None)] * 30, storage="file")
         (task,) = split_tasks(
-            [cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6
+            [snapshot_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6
         )
         batches = list(read_range(task, SCHEMA))
         assert [seq for batch in batches for seq in batch["seq"].to_pylist()] == list(range(1, 31))
@@ -290,8 +290,8 @@ def test_only_the_subjects_that_are_wanted_are_read(
 
 def test_consumers_are_removed_also_when_nobody_reads_to_the_end(server: JetStreamServer) -> None:
     fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * pull_consumer.PIECE_ROWS))
-    stream_cut = cut_of(server, "foo")
-    reading = read_range(split_tasks([stream_cut], {"": Access(servers=(server.url,))}, rows=10**6)[0], SCHEMA)
+    snapshot = snapshot_of(server, "foo")
+    reading = read_range(split_tasks([snapshot], {"": Access(servers=(server.url,))}, rows=10**6)[0], SCHEMA)
     assert next(reading).num_rows >= pull_consumer.PIECE_ROWS
     assert [
         name.startswith(pull_consumer.CONSUMER_PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"]
@@ -307,7 +307,7 @@ def test_whoever_reads_no_further_is_not_told_that_consumers_may_not_be_removed(
     """It came out of a generator that nobody holds any more, as a traceback."""
     with make_restricted_server(tmp_path, "$JS.API.CONSUMER.DELETE.>") as server:
         fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * pull_consumer.PIECE_ROWS))
-        task = split_tasks([cut_of(server, "foo")], {"": Access(servers=(server.url,))}, rows=10**6)[0]
+        task = split_tasks([snapshot_of(server, "foo")], {"": Access(servers=(server.url,))}, rows=10**6)[0]
         reading = read_range(task, SCHEMA)
         assert next(reading).num_rows >= pull_consumer.PIECE_ROWS
         reading.close()  # type: ignore[attr-defined]  # a generator
@@ -323,7 +323,7 @@ def test_a_server_that_dies_and_returns_costs_no_message_and_doubles_none(
     with JetStreamServer(tmp_path) as server:
         fill(server, "foo", [("foo.a", b"%d" % count + b"x" * 300, None) for count in range(40_000)], storage="file")
         (task,) = split_tasks(
-            [cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6
+            [snapshot_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6
         )
         reading = read_range(task, SCHEMA)
         seqs = next(reading)["seq"].to_pylist()
@@ -346,10 +346,10 @@ def test_a_stream_that_reading_would_empty_is_read_without_a_consumer(server: Je
             {"stream_name": "foo", "config": {"durable_name": "keeper", "ack_policy": "explicit"}},
         )
     fill(server, "foo", some(30), retention=retention)
-    assert cut_of(server, "foo").path == DIRECT
+    assert snapshot_of(server, "foo").path == DIRECT
     assert len(rows(server, "foo")) == 30
     assert server.api("STREAM.INFO.foo")["state"]["messages"] == 30
-    refused = stream_cuts.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,))}, path=CONSUMER)[0]
+    refused = stream_snapshots.take_snapshots(make_refs("foo"), {"": Access(servers=(server.url,))}, path=CONSUMER)[0]
     assert refused.error == f"reading by a consumer would remove messages: its retention is {retention}"
 
 
@@ -364,13 +364,13 @@ def test_a_mirror_that_answers_for_a_stream_does_not_stand_in_for_it(server: Jet
 def test_what_cannot_be_read_says_why(server: JetStreamServer) -> None:
     fill(server, "foo", some(3), allow_direct=False, max_msgs_per_subject=-1)
     access = {"": Access(servers=(server.url,), timeout=2)}
-    assert stream_cuts.take_cuts(make_refs("foo"), access, path=DIRECT)[0].error == "its allow_direct is off"
-    assert stream_cuts.take_cuts(make_refs("missing"), access)[0].error == ABSENT
-    task = replace(split_tasks([cut_of(server, "foo")], access, rows=10)[0], path=DIRECT)
+    assert stream_snapshots.take_snapshots(make_refs("foo"), access, path=DIRECT)[0].error == "its allow_direct is off"
+    assert stream_snapshots.take_snapshots(make_refs("missing"), access)[0].error == ABSENT
+    task = replace(split_tasks([snapshot_of(server, "foo")], access, rows=10)[0], path=DIRECT)
     with pytest.raises(NoRespondersError, match="no copy of stream `foo` answers Direct Get"):
         rows_of(task)
     server.stop()
-    gone = stream_cuts.take_cuts(make_refs("foo"), access)[0]
+    gone = stream_snapshots.take_snapshots(make_refs("foo"), access)[0]
     assert gone.error is not None
     assert "no server can be reached" in gone.error
     with pytest.raises(NotReachableError, match="stream `foo` in region `` cannot be read beyond 0 up to 3"):
@@ -384,7 +384,7 @@ def test_a_value_of_another_type_is_why_a_stream_cannot_be_read(server: JetStrea
         errors = set()
         for seed in range(40):
             proxy.start_session(Change(kind="STREAM.INFO", ordinal=1, damage="wrong type", seed=seed))
-            errors.add(stream_cuts.take_cuts(make_refs("foo"), access)[0].error)
+            errors.add(stream_snapshots.take_snapshots(make_refs("foo"), access)[0].error)
     assert len(errors) > 1
     assert all(error is None or "STREAM.INFO.foo" in error for error in errors), errors
 
@@ -397,25 +397,25 @@ def test_a_sequence_that_is_no_number_is_a_malformed_answer() -> None:
         columns.block()
 
 
-def test_the_cut_of_write_streams_comes_first(server: JetStreamServer) -> None:
+def test_the_snapshot_of_write_streams_comes_first(server: JetStreamServer) -> None:
     fill(server, "w", [])
     fill(server, "r", [])
     streams = [
         StreamRef(stream=name, region="", virtual="v", role=role) for name, role in (("r", "read"), ("w", "write"))
     ]
-    read_cut, write_cut = stream_cuts.take_cuts(streams, {"": Access(servers=(server.url,))})
-    assert (read_cut.stream_ref, write_cut.stream_ref) == tuple(streams)
-    assert write_cut.cut_at_ns < read_cut.cut_at_ns
+    read_snapshot, write_snapshot = stream_snapshots.take_snapshots(streams, {"": Access(servers=(server.url,))})
+    assert (read_snapshot.stream_ref, write_snapshot.stream_ref) == tuple(streams)
+    assert write_snapshot.snapshot_ns < read_snapshot.snapshot_ns
 
 
-def test_the_cut_says_what_was_taken_from_a_stream_that_is_given_up_and_where_one_begins(
+def test_the_snapshot_says_what_was_taken_from_a_stream_that_is_given_up_and_where_one_begins(
     server: JetStreamServer,
 ) -> None:
     fill(server, "foo", [])
     config = server.api("STREAM.INFO.foo")["config"]
     server.api("STREAM.UPDATE.foo", config | {"metadata": {"vstream.until.west": "20", "vstream.until.east": "?"}})
     server.api("STREAM.CREATE.later", {"name": "later", "subjects": ["later"], "first_seq": 21})
-    reader, later = stream_cuts.take_cuts(make_refs("foo", "later"), {"": Access(servers=(server.url,))})
+    reader, later = stream_snapshots.take_snapshots(make_refs("foo", "later"), {"": Access(servers=(server.url,))})
     assert reader.sources == (SourceCursor(origin="west", last_seq=20),)
     assert later.limits is not None
     assert later.limits["first_seq"] == 21
@@ -425,28 +425,28 @@ def test_a_moment_becomes_the_sequence_that_was_stored_then(server: JetStreamSer
     fill(server, "foo", some(50))
     times = [row["time_ns"] for row in reference(server, "foo")]
     access = Access(servers=(server.url,))
-    (whole,) = stream_cuts.take_cuts(make_refs("foo"), {"": access})
+    (whole,) = stream_snapshots.take_snapshots(make_refs("foo"), {"": access})
     moments = {times[19]: 20, times[19] + 1: 21, 0: 1, times[-1] + 1: 51}
     with connect(access) as client:
         for moment, seq in moments.items():
-            assert stream_cuts.find_sequence_by_consumer(client, access, "foo", moment) == seq
+            assert stream_snapshots.find_sequence_by_consumer(client, access, "foo", moment) == seq
             assert direct_get.find_sequence_at(client, access, whole, moment) == seq
     assert not any(
         name.startswith(pull_consumer.CONSUMER_PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"] or []
     )
 
 
-def test_a_cut_has_the_limits_and_the_transform(server: JetStreamServer) -> None:
+def test_a_snapshot_has_the_limits_and_the_transform(server: JetStreamServer) -> None:
     fill(server, "foo", some(5), subject_transform={"src": "foo.>", "dest": "bar.>"}, max_age=10**12)
-    (stream_cut,) = stream_cuts.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,))})
-    assert stream_cut.limits == {"max_age": 10**12, "duplicate_window": 120 * 10**9}
-    assert stream_cut.transform == ("foo.>", "bar.>")
+    (snapshot,) = stream_snapshots.take_snapshots(make_refs("foo"), {"": Access(servers=(server.url,))})
+    assert snapshot.limits == {"max_age": 10**12, "duplicate_window": 120 * 10**9}
+    assert snapshot.transform == ("foo.>", "bar.>")
 
 
 def test_an_unknown_path_of_a_secret_is_said(server: JetStreamServer) -> None:
     with pytest.raises(VstreamError, match="the environment variable VSTREAM_NOT_THERE is not set"):
-        stream_cuts.take_cuts(
+        stream_snapshots.take_snapshots(
             make_refs("foo"), {"": Access(servers=(server.url,), user="a", password_env="VSTREAM_NOT_THERE")}
         )
     with pytest.raises(VstreamError, match="the file /not/there is not on the machine that reads"):
-        stream_cuts.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,), creds="/not/there")})
+        stream_snapshots.take_snapshots(make_refs("foo"), {"": Access(servers=(server.url,), creds="/not/there")})

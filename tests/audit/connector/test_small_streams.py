@@ -13,7 +13,7 @@ import pytest
 from tests.audit.connector.test_extract import SCHEMA, make_refs
 from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.jetstream import JetStreamServer, fill, make_restricted_server
-from vstream.audit.connector import direct_get, stream_cuts
+from vstream.audit.connector import direct_get, stream_snapshots
 from vstream.audit.connector.columns import RAW
 from vstream.audit.connector.reading import read_range, read_ranges
 from vstream.audit.connector.values import Access, ReadTask, group_tasks, split_tasks
@@ -47,8 +47,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JetStreamServer
 
 
 def find_tasks(server: JetStreamServer, url: str | None = None, *, timeout: float = 10) -> list[ReadTask]:
-    cuts = stream_cuts.take_cuts(make_refs(*NAMES), {"": Access(servers=(server.url,))})
-    return split_tasks(cuts, {"": Access(servers=(url or server.url,), timeout=timeout)}, rows=ROWS)
+    snapshots = stream_snapshots.take_snapshots(make_refs(*NAMES), {"": Access(servers=(server.url,))})
+    return split_tasks(snapshots, {"": Access(servers=(url or server.url,), timeout=timeout)}, rows=ROWS)
 
 
 def read_together(tasks: list[ReadTask]) -> dict[str, list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Messages out of buffers: the same whatever the network cut them into."""
+"""Messages out of buffers: the same whatever the network snapshot them into."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.ports import free_port
 from vstream.audit.connector.client import next_message
 from vstream.audit.connector.columns import MessageColumns
-from vstream.audit.connector.stream_cuts import take_cuts
+from vstream.audit.connector.stream_snapshots import take_snapshots
 from vstream.audit.connector.values import Access, StreamRef
 from vstream.audit.connector.wire import DirectScanner, PullScanner, WrongStreamError, scan_buffer
 from vstream.capture.digest import digest, to_signed_int64
@@ -67,7 +67,7 @@ noises = st.sampled_from([b"", b"", b"", b"PING\r\n", b"+OK\r\n", b"MSG other 1 
 messages = st.lists(
     st.builds(Sent, subjects, payloads, values, values, lookalikes, noises, values, values), max_size=12
 )
-cuts = st.lists(st.integers(1, 60), min_size=1, max_size=30)
+snapshots = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 
 
 def pull_bytes(sent: list[Sent], *, first: int = 7, old: bool = True) -> bytes:
@@ -184,7 +184,7 @@ def test_whole_buffers_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("few", [1, 1000])
-@given(messages, cuts, st.booleans(), st.booleans())
+@given(messages, snapshots, st.booleans(), st.booleans())
 def test_a_pull_consumers_messages_survive_any_cutting(
     few: int, sent: list[Sent], sizes: list[int], old: bool, wants_headers: bool
 ) -> None:
@@ -197,7 +197,7 @@ def test_a_pull_consumers_messages_survive_any_cutting(
     assert pulled.is_gapless
 
 
-@given(messages, cuts)
+@given(messages, snapshots)
 def test_direct_get_batches_survive_any_cutting(sent: list[Sent], sizes: list[int]) -> None:
     direct = DirectScanner(MessageColumns(wants_headers=True, wants_payload=True), f"{INBOX}.1", "foo")
     verbs = feed(direct, direct_bytes(sent), sizes)
@@ -212,8 +212,8 @@ def test_a_region_that_does_not_answer_is_waited_for_once() -> None:
     stream_refs = [StreamRef(stream=role, region="west", virtual="foo", role=role) for role in ("write", "read")]
     with socket.create_server(("127.0.0.1", free_port())) as silent:
         access = Access(servers=(f"nats://127.0.0.1:{silent.getsockname()[1]}",), timeout=0.2)
-        cuts = take_cuts(stream_refs, {"west": access})
-        assert ["nothing received" in (cut.error or "") for cut in cuts] == [True, True]
+        snapshots = take_snapshots(stream_refs, {"west": access})
+        assert ["nothing received" in (snapshot.error or "") for snapshot in snapshots] == [True, True]
         silent.setblocking(False)
         silent.accept()[0].close()
         with pytest.raises(BlockingIOError):

@@ -99,12 +99,12 @@ def test_what_was_not_acknowledged_is_published_again_and_stored_once(server: Je
     fill(server, "foo", [])
     broken: list[int] = []
 
-    def cut(port: int) -> None:
+    def snapshot(port: int) -> None:
         if len(broken) < 2 and port not in broken:
             broken.append(port)
             raise OSError
 
-    with relay(server.port, cut, much=20_000) as port:
+    with relay(server.port, snapshot, much=20_000) as port:
         publish_messages(options(server, servers=f"127.0.0.1:{port}"), iter(outgoing(2_000)))
     assert len(broken) == 2
     assert server.api("STREAM.INFO.foo")["state"]["messages"] == 2_000

@@ -16,7 +16,7 @@ from tests.support.command import require_success, vstream
 from tests.support.probe_lab import until
 from tests.support.shared_lab import shared_lab
 from tests.support.topologies import begin_topology
-from vstream.audit.connector.stream_cuts import ask_for_period
+from vstream.audit.connector.stream_snapshots import ask_for_period
 from vstream.audit.connector.values import CONSUMER
 from vstream.audit.extract.plan import plan_extraction
 from vstream.errors import VstreamError
@@ -82,18 +82,18 @@ async def test_a_region_that_is_cut_off_does_not_speak_for_the_stretch_cluster(f
         await until(is_taken_for_it)
     topology = check_topology(TOPOLOGY.encode(), file.name).require()
     plan = plan_extraction(render_streams(topology, None), endpoints, tmp_path)
-    cuts = {item.stream_ref.stream: item for item in plan.cuts}
-    assert cuts["stock"].error is None
-    assert cuts["stock"].last_seq == cuts["stock-read-central"].last_seq
+    snapshots = {item.stream_ref.stream: item for item in plan.snapshots}
+    assert snapshots["stock"].error is None
+    assert snapshots["stock"].last_seq == snapshots["stock-read-central"].last_seq
     # Without a meta leader no consumer can say where the last hour begins.
     recent = plan_extraction(render_streams(topology, None), endpoints, tmp_path, since_ns=time.time_ns() - HOUR_NS)
-    assert {(item.first_seq, item.messages) for item in recent.cuts if item.stream_ref.region == "west"} == {
+    assert {(item.first_seq, item.messages) for item in recent.snapshots if item.stream_ref.region == "west"} == {
         (1, BEFORE)
     }
-    # The cut may have been taken while the region still had one.
-    reader = replace(cuts["stock-read-west"], path=CONSUMER)
+    # The snapshot may have been taken while the region still had one.
+    reader = replace(snapshots["stock-read-west"], path=CONSUMER)
     narrow = ask_for_period(reader, plan.access["west"], since_ns=time.time_ns() - HOUR_NS)
     assert (narrow.first_seq, narrow.messages) == (1, BEFORE)
     pairs = {pair["reader_place"]: pair for pair in vstream("status", file, "--format", "json").json()["pairs"]}
-    assert {pair["last_seq"] for pair in pairs.values()} == {cuts["stock"].last_seq}
+    assert {pair["last_seq"] for pair in pairs.values()} == {snapshots["stock"].last_seq}
     assert (pairs["central"]["state"], pairs["west"]["pending"] > 0) == ("ok", True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from vstream.audit.connector.values import StreamCut, StreamRef
+from vstream.audit.connector.values import ReadSnapshot, StreamRef
 from vstream.audit.extract.plan import with_planned_limits
 from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.tables.schema import STREAMS
@@ -28,8 +28,8 @@ def test_a_reader_is_judged_by_the_limits_of_the_topology(
     role: str, observed: Mapping[str, int], planned: Mapping[str, int], judged: Mapping[str, int]
 ) -> None:
     stream = StreamRef(stream=f"foo-{role}-west", region="west", virtual="foo", role=role)
-    cut = StreamCut(stream_ref=stream, cut_at_ns=0, limits=observed)
-    assert with_planned_limits(cut, planned).limits == judged
+    snapshot = ReadSnapshot(stream_ref=stream, snapshot_ns=0, limits=observed)
+    assert with_planned_limits(snapshot, planned).limits == judged
 
 
 GIB = 1024**3
@@ -53,8 +53,8 @@ def test_a_limit_that_is_out_of_reach_has_removed_nothing(
 ) -> None:
     """Else whoever deletes the first messages of a large stream by hand is not found."""
     stream = StreamRef(stream="foo-read-west", region="west", virtual="foo", role="read")
-    cut = StreamCut(stream_ref=stream, cut_at_ns=0, messages=9, bytes=size, last_seq=last, limits=limits)
-    assert make_stream_row(cut)[STREAMS.names.index("limits")] == judged
+    snapshot = ReadSnapshot(stream_ref=stream, snapshot_ns=0, messages=9, bytes=size, last_seq=last, limits=limits)
+    assert make_stream_row(snapshot)[STREAMS.names.index("limits")] == judged
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_a_limit_that_is_out_of_reach_now_may_have_been_smaller(
     limits: Mapping[str, int], first: int, mirror: str | None, judged: Mapping[str, int]
 ) -> None:
     stream = StreamRef(stream="foo-read-west", region="west", virtual="foo", role="read")
-    cut = StreamCut(
-        stream_ref=stream, cut_at_ns=0, messages=9, first_seq=first, last_seq=60, limits=limits, mirror=mirror
+    snapshot = ReadSnapshot(
+        stream_ref=stream, snapshot_ns=0, messages=9, first_seq=first, last_seq=60, limits=limits, mirror=mirror
     )
-    assert make_stream_row(cut)[STREAMS.names.index("limits")] == judged
+    assert make_stream_row(snapshot)[STREAMS.names.index("limits")] == judged
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_a_limit_that_is_out_of_reach_now_may_have_been_smaller(
         (47, 47, 85, False),
     ],
 )
-def test_a_limit_that_was_reached_after_the_cut_has_removed_more(
+def test_a_limit_that_was_reached_after_the_snapshot_has_removed_more(
     first: int, later_first: int, later_last: int, has_lost: bool
 ) -> None:
     stream = StreamRef(stream="foo-read-west", region="west", virtual="foo", role="read")
-    cut = StreamCut(
-        stream_ref=stream, cut_at_ns=0, messages=81 - first, first_seq=first, last_seq=80, limits={"max_msgs": 40}
+    snapshot = ReadSnapshot(
+        stream_ref=stream, snapshot_ns=0, messages=81 - first, first_seq=first, last_seq=80, limits={"max_msgs": 40}
     )
-    later = replace(cut, first_seq=later_first, last_seq=later_last, messages=later_last - later_first + 1)
-    assert ("lost_oldest" in make_stream_row(cut, later=later)[STREAMS.names.index("limits")]) == has_lost
+    later = replace(snapshot, first_seq=later_first, last_seq=later_last, messages=later_last - later_first + 1)
+    assert ("lost_oldest" in make_stream_row(snapshot, later=later)[STREAMS.names.index("limits")]) == has_lost

@@ -1,6 +1,6 @@
 """
 What one pass over files tells: what steps back is what plain Python finds by looking at
-each row, and digests are the same however rows are cut up, and others if any value is another.
+each row, and digests are the same however rows are snapshot up, and others if any value is another.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def batch(some: list[tuple[int, int, int]]) -> pa.RecordBatch:
 
 def of_files(random: Random, some: list[tuple[int, int, int]]) -> list[tuple[int, ...]]:
     """Their segments, if they are in several files, and each is read in batches."""
-    cuts = sorted(random.choices(range(len(some) + 1), k=2))
-    files = [some[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(some)], strict=True)]
+    snapshots = sorted(random.choices(range(len(some) + 1), k=2))
+    files = [some[begin:end] for begin, end in zip([0, *snapshots], [*snapshots, len(some)], strict=True)]
     random.shuffle(files)
     result: list[tuple[int, ...]] = []
     for file in files:
@@ -113,9 +113,9 @@ def full(random: Random) -> list[dict[str, Any]]:
 
 def digests(random: Random, some: list[dict[str, Any]], size: int) -> dict[tuple[int, int], dict[str, int]]:
     """Of these rows, if they are in several files with texts in several forms."""
-    cut = random.randrange(len(some) + 1)
+    snapshot = random.randrange(len(some) + 1)
     tables = []
-    for file in (some[:cut], some[cut:]):
+    for file in (some[:snapshot], some[snapshot:]):
         kinds = [pa.int64()] * 4 + [random.choice((pa.string(), pa.dictionary(pa.int32(), pa.string())))] * 2
         schema = pa.schema(list(zip(bucket_digests.COLUMNS, kinds, strict=True)))
         step = random.choice((1, 7, 1000))

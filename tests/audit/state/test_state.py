@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.audit_histories import History, Maker
 from tests.support.audit_timelines import NOW, SCRIPTED, SECOND, TROUBLES, StreamLog, Timeline
-from vstream.audit.connector.values import CONSUMER, StreamCut, StreamRef
+from vstream.audit.connector.values import CONSUMER, ReadSnapshot, StreamRef
 from vstream.audit.report import Report
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.stages import AuditPipeline
@@ -50,15 +50,15 @@ class StoredRecord:
     created: str = "first"
     error: str | None = None
     limits: Mapping[str, int] | None = None
-    cut_at_ns: int = 1
+    snapshot_ns: int = 1
     num_deleted: int = 0
     era: int = 0
     """Another one after the stream was set back."""
 
-    def cut(self, ref: StreamRef) -> StreamCut:
-        return StreamCut(
+    def snapshot(self, ref: StreamRef) -> ReadSnapshot:
+        return ReadSnapshot(
             stream_ref=ref,
-            cut_at_ns=self.cut_at_ns,
+            snapshot_ns=self.snapshot_ns,
             first_seq=min(self.rows, default=self.last_seq + 1),
             last_seq=self.last_seq,
             messages=len(self.rows),
@@ -140,12 +140,12 @@ def change_rows(rows: Mapping[int, Row]) -> dict[int, Row]:
 def reading(spark: SparkSession, moment: Moment, without: Random | None = None) -> Any:
     """What reads streams as they are at *moment*; *without* a message that is removed meanwhile."""
 
-    def read(cuts: Sequence[StreamCut]) -> DataFrame:
+    def read(snapshots: Sequence[ReadSnapshot]) -> DataFrame:
         rows = []
-        for cut in cuts:
-            if cut.is_readable:
-                stored = moment[cut.stream_ref].rows
-                rows += [stored[seq] for seq in sorted(stored) if cut.first_seq <= seq <= cut.last_seq]
+        for snapshot in snapshots:
+            if snapshot.is_readable:
+                stored = moment[snapshot.stream_ref].rows
+                rows += [stored[seq] for seq in sorted(stored) if snapshot.first_seq <= seq <= snapshot.last_seq]
         if without is not None and rows:
             rows.remove(without.choice(rows))
         return make_table(spark, [tuple(row[name] for name in MESSAGES.names) for row in rows], MESSAGES)
@@ -154,7 +154,7 @@ def reading(spark: SparkSession, moment: Moment, without: Random | None = None) 
 
 
 def advance(state: AuditState, spark: SparkSession, moment: Moment) -> StateUpdate:
-    return state.update([stored.cut(ref) for ref, stored in moment.items()], reading(spark, moment))
+    return state.update([stored.snapshot(ref) for ref, stored in moment.items()], reading(spark, moment))
 
 
 def sorted_rows(messages: DataFrame) -> list[tuple[Any, ...]]:
@@ -162,8 +162,8 @@ def sorted_rows(messages: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def whole(spark: SparkSession, moment: Moment) -> DataFrame:
-    cuts = [stored.cut(ref) for ref, stored in moment.items()]
-    rows: DataFrame = reading(spark, moment)([cut for cut in cuts if cut.error is None])
+    snapshots = [stored.snapshot(ref) for ref, stored in moment.items()]
+    rows: DataFrame = reading(spark, moment)([snapshot for snapshot in snapshots if snapshot.error is None])
     return rows
 
 
@@ -191,7 +191,7 @@ def replay(spark: SparkSession, place: Path, number: int) -> tuple[DataFrame, Da
         state.dies = dies
         with nullcontext() if dies is None else pytest.raises(KilledError):
             state.update(
-                [contents.cut(ref) for ref, contents in moment.items()], reading(spark, moment, without=random)
+                [contents.snapshot(ref) for ref, contents in moment.items()], reading(spark, moment, without=random)
             )
     result, expected = advance(AuditState(spark, place, "acme"), spark, final), whole(spark, final)
     assert 0 < result.new < expected.count() + len(final)
@@ -216,7 +216,7 @@ def test_random_histories_cut_at_random_points_have_the_verdict_of_a_whole_audit
 
 def hold(timeline: Timeline, at: int, row: Row, log: StreamLog) -> StoredRecord:
     limits = {"duplicate_window": 0} | log.limits
-    return StoredRecord(log.rows(at), row["last_seq"], limits=limits, cut_at_ns=at, num_deleted=row["num_deleted"])
+    return StoredRecord(log.rows(at), row["last_seq"], limits=limits, snapshot_ns=at, num_deleted=row["num_deleted"])
 
 
 def audit_moments(
@@ -251,7 +251,7 @@ def audit_moments(
         whole_one = replace(pipeline, store=TableStore(spark)).run(advanced.messages, table)
         kinds = {timeline.virtual: timeline.kind for timeline in timelines}
         assert tell(mine.report) == tell(whole_one), moment
-        counts.update(kinds[item.virtual] for item in mine.cut.verified.virtuals)
+        counts.update(kinds[item.virtual] for item in mine.facts.verified.virtuals)
         spark.catalog.clearCache()
     return counts
 

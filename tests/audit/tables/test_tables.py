@@ -106,7 +106,7 @@ def test_servers_and_what_was_written_down_are_the_same(
     assert messages[0]["source"].startswith("foo-write-west 1 ")
     streams = {row["stream"]: row for row in rows(again.streams)}
     asked = {row["stream"]: row for row in rows(tables.streams)}
-    assert all(row["cut_at_ns"] < asked[name]["read_at_ns"] < row["read_at_ns"] for name, row in streams.items())
+    assert all(row["snapshot_ns"] < asked[name]["read_at_ns"] < row["read_at_ns"] for name, row in streams.items())
     assert [*map(_without_end, streams.values())] == [_without_end(asked[name]) for name in streams]
     read = streams["foo-read-west"]
     assert (read["first_seq"], read["last_seq"], read["messages"], read["num_deleted"]) == (1, 60, 59, 1)
@@ -219,7 +219,7 @@ def test_a_capture_has_the_same_tables(spark: SparkSession, filled_server: JetSt
                 CapturedStream(
                     name="foo-read-east", virtual="foo", region="east", role="read", messages=None, error="gone"
                 ),
-                CapturedStream(name="cut", virtual="foo", region="east", role="read", messages=3),
+                CapturedStream(name="snapshot", virtual="foo", region="east", role="read", messages=3),
             ),
         )
     )
@@ -228,10 +228,10 @@ def test_a_capture_has_the_same_tables(spark: SparkSession, filled_server: JetSt
     streams = {row["stream"]: row for row in rows(frames_.streams)}
     read = streams["foo-read-west"]
     assert (read["first_seq"], read["last_seq"], read["messages"], read["num_deleted"]) == (1, 61, 59, 2)
-    assert (read["path"], read["server_version"], read["cut_at_ns"]) == ("capture", "2.15.1", 105)
+    assert (read["path"], read["server_version"], read["snapshot_ns"]) == ("capture", "2.15.1", 105)
     assert read["sources"] == [{"origin": "foo-write-west", "last_seq": 60}]
     assert streams["foo-read-east"]["error"] == "gone"
-    assert streams["cut"]["error"] == "the capture has 0 of its 3 messages"
+    assert streams["snapshot"]["error"] == "the capture has 0 of its 3 messages"
 
 
 CLUSTER = """

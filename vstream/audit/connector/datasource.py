@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from vstream.audit.connector import stream_cuts
+from vstream.audit.connector import stream_snapshots
 from vstream.audit.connector.options import (
     Options,
     is_catalog_table,
@@ -21,7 +21,7 @@ from vstream.audit.connector.pushdown import Bounds, push_filters
 from vstream.audit.connector.reading import read_ranges
 from vstream.audit.connector.spark_types import COLUMNS, ReadPartition, find_columns, make_arrow_schema
 from vstream.audit.connector.streaming import JetStreamStreamReader
-from vstream.audit.connector.values import Access, StreamCut, StreamRef, group_tasks, split_tasks
+from vstream.audit.connector.values import Access, ReadSnapshot, StreamRef, group_tasks, split_tasks
 from vstream.audit.connector.writing import JetStreamStreamWriter, JetStreamWriter
 from vstream.errors import VstreamError
 
@@ -85,12 +85,12 @@ class JetStreamReader(DataSourceReader):
         )
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The ranges up to the cut. Raises VstreamError if a stream cannot be read."""
+        """The ranges up to the snapshot. Raises VstreamError if a stream cannot be read."""
         options = self._options
         access = {item.region: options.access for item in options.stream_refs}
         whole = take_readable(options.stream_refs, options.access, options.read_by)
-        cuts = [_ask_for_part(item, options.access, self._bounds) for item in whole]
-        result = split_tasks(cuts, access, rows=options.rows_per_task, subjects=self._bounds.subjects)
+        snapshots = [_ask_for_part(item, options.access, self._bounds) for item in whole]
+        result = split_tasks(snapshots, access, rows=options.rows_per_task, subjects=self._bounds.subjects)
         return [ReadPartition(group) for group in group_tasks(result, rows=options.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -124,19 +124,19 @@ def _options_of_table(schema: StructType) -> dict[str, str]:
     return dict((metadata or {}).get(_OPTIONS, {}))
 
 
-def take_readable(streams: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
-    """Like `take_cuts`, for one place. Raises VstreamError if any of the streams cannot be read."""
-    cuts = stream_cuts.take_cuts(streams, {item.region: access for item in streams}, path=path)
-    for entry in cuts:
+def take_readable(streams: Sequence[StreamRef], access: Access, path: str | None) -> list[ReadSnapshot]:
+    """Like `take_snapshots`, for one place. Raises VstreamError if any of the streams cannot be read."""
+    snapshots = stream_snapshots.take_snapshots(streams, {item.region: access for item in streams}, path=path)
+    for entry in snapshots:
         if entry.error:
             raise VstreamError(f"stream `{entry.stream_ref.stream}` cannot be read: {entry.error}")
-    return cuts
+    return snapshots
 
 
-def _ask_for_part(cut: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
-    """The part of *cut* within *bounds*; it has nothing to read if nothing is left."""
-    is_out = bounds.streams is not None and cut.stream_ref.stream not in bounds.streams
-    if is_out or (bounds.regions is not None and cut.stream_ref.region not in bounds.regions):
-        return replace(cut, messages=0)
-    clipped = cut.clip(first=bounds.first, last=bounds.last)
-    return stream_cuts.ask_for_period(clipped, access, since_ns=bounds.since_ns, until_ns=bounds.until_ns)
+def _ask_for_part(snapshot: ReadSnapshot, access: Access, bounds: Bounds) -> ReadSnapshot:
+    """The part of *snapshot* within *bounds*; it has nothing to read if nothing is left."""
+    is_out = bounds.streams is not None and snapshot.stream_ref.stream not in bounds.streams
+    if is_out or (bounds.regions is not None and snapshot.stream_ref.region not in bounds.regions):
+        return replace(snapshot, messages=0)
+    clipped = snapshot.clip(first=bounds.first, last=bounds.last)
+    return stream_snapshots.ask_for_period(clipped, access, since_ns=bounds.since_ns, until_ns=bounds.until_ns)

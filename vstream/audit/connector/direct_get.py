@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from vstream.audit.connector.client import Client, Message, RetryableError, connect, next_message
 from vstream.audit.connector.columns import Block, MessageColumns, make_batch
-from vstream.audit.connector.values import Access, ReadTask, StreamCut
+from vstream.audit.connector.values import Access, ReadSnapshot, ReadTask
 from vstream.audit.connector.wire import DirectScanner, WrongStreamError, scan_buffer
 from vstream.errors import MalformedAnswerError, NoRespondersError, ServerError, VstreamError
 from vstream.jetstream.answers import convert_malformed_errors, parse_sequence
@@ -69,15 +69,15 @@ def read_parts(client: Client, task: ReadTask, first: int, like: MessageColumns)
             return
 
 
-def find_sequence_at(client: Client, access: Access, cut: StreamCut, moment_ns: int) -> int:
+def find_sequence_at(client: Client, access: Access, snapshot: ReadSnapshot, moment_ns: int) -> int:
     """
     The sequence of the first message that a stream stored at *moment_ns* or later; one above the last if none.
 
     A bisection: any replica answers, so that it needs no meta leader.
     """
-    stream, access = cut.stream_ref.name, access.with_prefix_of(cut.stream_ref.stream)
+    stream, access = snapshot.stream_ref.name, access.with_prefix_of(snapshot.stream_ref.stream)
     inbox, numbers = client.subscribe(several=True), itertools.count(1)
-    low, high = cut.first_seq, cut.last_seq + 1
+    low, high = snapshot.first_seq, snapshot.last_seq + 1
     while low < high:
         middle = (low + high) // 2
         answer = DirectScanner(MessageColumns(wants_digest=False), f"{inbox}.{next(numbers)}", stream)

@@ -18,12 +18,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from vstream.audit.connector import stream_cuts
+from vstream.audit.connector import stream_snapshots
 from vstream.audit.connector.client import api_request, connect
 from vstream.audit.connector.options import Options
 from vstream.audit.connector.reading import read_range
 from vstream.audit.connector.spark_types import ReadPartition, make_arrow_schema
-from vstream.audit.connector.values import ABSENT, ReadTask, StreamCut, StreamRef, split_tasks
+from vstream.audit.connector.values import ABSENT, ReadSnapshot, ReadTask, StreamRef, split_tasks
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import convert_malformed_errors
 
@@ -50,7 +50,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         self._streams = options.stream_refs
         self._access = {item.region: options.access for item in options.stream_refs}
-        self._cuts: dict[str, StreamCut] = {}
+        self._snapshots: dict[str, ReadSnapshot] = {}
         self._reached: Mapping[str, StreamOffset] = {}
         """The end of the newest batch."""
         self._target: dict[str, StreamOffset] | None = None
@@ -59,14 +59,14 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> dict[str, StreamOffset]:
         """The offset before the first message to read."""
-        self._take_cuts()
+        self._take_snapshots()
         if self._options.start == "latest":
-            return {key: _end_of(item) for key, item in self._cuts.items()}
+            return {key: _end_of(item) for key, item in self._snapshots.items()}
         starts, start = self._options.starts, self._options.start_seq or 1
         first = {
-            key: max(item.first_seq, starts.get(item.stream_ref.stream, start)) for key, item in self._cuts.items()
+            key: max(item.first_seq, starts.get(item.stream_ref.stream, start)) for key, item in self._snapshots.items()
         }
-        return {key: StreamOffset(seq=first[key] - 1, created=item.created) for key, item in self._cuts.items()}
+        return {key: StreamOffset(seq=first[key] - 1, created=item.created) for key, item in self._snapshots.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The maximum number of messages of each stream in a batch, unless a trigger requests all."""
@@ -75,8 +75,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query: it reads everything that is stored now, in as many batches as needed."""
-        self._take_cuts()
-        self._target = {key: _end_of(item) for key, item in self._cuts.items()}
+        self._take_snapshots()
+        self._target = {key: _end_of(item) for key, item in self._snapshots.items()}
 
     def latestOffset(
         self, start: Mapping[str, StreamOffset | int] | None = None, limit: ReadLimit | None = None
@@ -86,11 +86,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         Raises VstreamError if a stream was deleted, unless data loss is accepted.
         """
-        self._take_cuts()
+        self._take_snapshots()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         before = {key: _decode_offset(offset) for key, offset in (start or {}).items()}
         result = dict(before)
-        for key, item in self._cuts.items():
+        for key, item in self._snapshots.items():
             end = self._target.get(key) if self._target is not None else _end_of(item)
             if end is not None:
                 result[key] = _advance(item, result.get(key), end, most)
@@ -114,9 +114,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         Spark 4.3 asks no Python source for metrics: its classes for these do not implement `ReportsSourceMetrics`.
         """
-        return {key: {**_end_of(item), "behind": self._behind(item)} for key, item in self._cuts.items()}
+        return {key: {**_end_of(item), "behind": self._behind(item)} for key, item in self._snapshots.items()}
 
-    def _behind(self, item: StreamCut) -> int:
+    def _behind(self, item: ReadSnapshot) -> int:
         reached = self._reached.get(_key(item.stream_ref), StreamOffset(seq=item.first_seq - 1, created=item.created))
         return item.last_seq - (reached["seq"] if _is_same(item.created, reached["created"]) else 0)
 
@@ -125,22 +125,23 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     ) -> Sequence[InputPartition]:
         """The ranges between two offsets. Raises VstreamError if messages are gone, unless data loss is accepted."""
         ends = {key: _decode_offset(until) for key, until in end.items()}
-        if any(key not in self._cuts or not _is_same(self._cuts[key].created, ends[key]["created"]) for key in ends):
-            self._take_cuts()
-        cuts = []
+        existing = {key: item.created for key, item in self._snapshots.items()}
+        if any(key not in existing or not _is_same(existing[key], until["created"]) for key, until in ends.items()):
+            self._take_snapshots()
+        snapshots = []
         for key, last in ends.items():
             before = _decode_offset(start[key]) if key in start else None
-            entry = self._cuts.get(key)
+            entry = self._snapshots.get(key)
             if entry is None or entry.error:
                 if before is None or last["seq"] > before["seq"]:
                     raise VstreamError(
                         f"stream `{key}` cannot be read: {entry.error if entry else 'it is not asked for'}"
                     )
                 continue
-            cuts.append(self._select_between(entry, before, last))
+            snapshots.append(self._select_between(entry, before, last))
         options = self._options
-        tasks = split_tasks(cuts, self._access, rows=options.rows_per_task, subjects=options.subjects)
-        whole = {item.stream_ref for item in cuts if not item.num_deleted and not options.subjects}
+        tasks = split_tasks(snapshots, self._access, rows=options.rows_per_task, subjects=options.subjects)
+        whole = {item.stream_ref for item in snapshots if not item.num_deleted and not options.subjects}
         partitions: list[InputPartition] = [
             ReadPartition((item,), is_whole=options.fails_on_loss and item.stream_ref in whole) for item in tasks
         ]
@@ -153,7 +154,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def commit(self, end: Mapping[str, StreamOffset | int]) -> None:
         """Do nothing: no position is kept on servers."""
 
-    def _select_between(self, entry: StreamCut, before: StreamOffset | None, last: StreamOffset) -> StreamCut:
+    def _select_between(self, entry: ReadSnapshot, before: StreamOffset | None, last: StreamOffset) -> ReadSnapshot:
         """The part of *entry* after *before*, up to *last*."""
         after = before["seq"] if before is not None else max(entry.first_seq, 1) - 1
         loss = None
@@ -182,17 +183,17 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             raise _make_loss_error(stream, loss)
         _LOG.warning("messages of stream `%s` are lost to this query: %s", stream.stream, loss)
 
-    def _take_cuts(self) -> None:
-        """A new cut. Raises VstreamError for a stream that never answered or that was deleted."""
-        for cut in stream_cuts.take_cuts(self._streams, self._access, path=self._options.read_by):
-            key = _key(cut.stream_ref)
-            if not cut.error:
-                self._cuts[key] = cut
-            elif key not in self._cuts:
-                raise VstreamError(f"stream `{cut.stream_ref.stream}` cannot be read: {cut.error}")
-            elif cut.error == ABSENT and self._options.fails_on_loss:
+    def _take_snapshots(self) -> None:
+        """A new snapshot. Raises VstreamError for a stream that never answered or that was deleted."""
+        for snapshot in stream_snapshots.take_snapshots(self._streams, self._access, path=self._options.read_by):
+            key = _key(snapshot.stream_ref)
+            if not snapshot.error:
+                self._snapshots[key] = snapshot
+            elif key not in self._snapshots:
+                raise VstreamError(f"stream `{snapshot.stream_ref.stream}` cannot be read: {snapshot.error}")
+            elif snapshot.error == ABSENT and self._options.fails_on_loss:
                 raise _make_loss_error(
-                    cut.stream_ref, f"it was deleted; {self._cuts[key].last_seq} was its last sequence"
+                    snapshot.stream_ref, f"it was deleted; {self._snapshots[key].last_seq} was its last sequence"
                 )
 
 
@@ -214,7 +215,7 @@ def _first_of(task: ReadTask) -> int:
         return int(api_request(client, task.access, f"STREAM.INFO.{task.stream_ref.name}")["state"]["first_seq"])
 
 
-def _advance(item: StreamCut, before: StreamOffset | None, end: StreamOffset, most: int | None) -> StreamOffset:
+def _advance(item: ReadSnapshot, before: StreamOffset | None, end: StreamOffset, most: int | None) -> StreamOffset:
     """The end of a batch that begins after *before*: *end*, or earlier after *most* messages."""
     if before is None:
         before = StreamOffset(seq=max(item.first_seq, 1) - 1, created=end["created"])
@@ -224,7 +225,7 @@ def _advance(item: StreamCut, before: StreamOffset | None, end: StreamOffset, mo
     return StreamOffset(seq=last, created=end["created"])
 
 
-def _end_of(item: StreamCut) -> StreamOffset:
+def _end_of(item: ReadSnapshot) -> StreamOffset:
     return StreamOffset(seq=item.last_seq, created=item.created)
 
 
@@ -236,7 +237,7 @@ def _is_same(created: str | None, created_then: str | None) -> bool:
     return created is None or created_then is None or created == created_then
 
 
-def _describe_recreated(entry: StreamCut, after: int) -> str:
+def _describe_recreated(entry: ReadSnapshot, after: int) -> str:
     return (
         f"it was deleted and created again at {entry.created}; messages of the old stream after {after} are gone, "
         f"and the new one has {entry.first_seq} to {entry.last_seq}"

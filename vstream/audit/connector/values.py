@@ -95,11 +95,11 @@ class SourceCursor:
 
 
 @value_class
-class StreamCut:
+class ReadSnapshot:
     """The contents of one stream at one moment. With *error*, it could not be asked; ignore the other fields."""
 
     stream_ref: StreamRef
-    cut_at_ns: int
+    snapshot_ns: int
     first_seq: int = 0
     last_seq: int = 0
     messages: int = 0
@@ -131,7 +131,7 @@ class StreamCut:
         """Whether there is anything to read, and a path to read it."""
         return self.error is None and self.messages > 0 and self.last_seq >= self.first_seq
 
-    def clip(self, *, first: int | None = None, last: int | None = None) -> StreamCut:
+    def clip(self, *, first: int | None = None, last: int | None = None) -> ReadSnapshot:
         """The part of it from the sequence *first* to *last*; it has nothing to read if nothing is left."""
         first = self.first_seq if first is None else max(self.first_seq, first)
         last = self.last_seq if last is None else min(self.last_seq, last)
@@ -175,33 +175,33 @@ class ReadTask:
 
 
 def split_tasks(
-    cuts: Sequence[StreamCut], access: Mapping[str, Access], *, rows: int, subjects: tuple[str, ...] = ()
+    snapshots: Sequence[ReadSnapshot], access: Mapping[str, Access], *, rows: int, subjects: tuple[str, ...] = ()
 ) -> list[ReadTask]:
     """
-    Split *cuts* into tasks of about *rows* messages, in the same order; empty cuts have no tasks.
+    Split *snapshots* into tasks of about *rows* messages, in the same order; empty snapshots have no tasks.
 
     All tasks of a stream have the same number of sequences: if many messages were removed from
     one part of it, the tasks there are smaller.
     """
     result: list[ReadTask] = []
-    for cut in cuts:
-        if not cut.is_readable:
+    for snapshot in snapshots:
+        if not snapshot.is_readable:
             continue
-        pieces = max(1, -(-cut.messages // rows))
-        span = cut.last_seq - cut.first_seq + 1
-        bounds = [cut.first_seq + span * piece // pieces for piece in range(pieces + 1)]
+        pieces = max(1, -(-snapshot.messages // rows))
+        span = snapshot.last_seq - snapshot.first_seq + 1
+        bounds = [snapshot.first_seq + span * piece // pieces for piece in range(pieces + 1)]
         for first, after in pairwise(bounds):
             if after > first:
                 result.append(
                     ReadTask(
-                        stream_ref=cut.stream_ref,
-                        access=access[cut.stream_ref.region].with_prefix_of(cut.stream_ref.stream),
-                        path=cut.path or CONSUMER,
+                        stream_ref=snapshot.stream_ref,
+                        access=access[snapshot.stream_ref.region].with_prefix_of(snapshot.stream_ref.stream),
+                        path=snapshot.path or CONSUMER,
                         first=first,
                         last=after - 1,
-                        mean_size=max(1, cut.bytes // cut.messages),
-                        subjects=cut.subjects or subjects,
-                        has_batches=cut.has_batches,
+                        mean_size=max(1, snapshot.bytes // snapshot.messages),
+                        subjects=snapshot.subjects or subjects,
+                        has_batches=snapshot.has_batches,
                     )
                 )
     return result

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit.connector.values import SourceCursor, StreamCut, StreamRef
+from vstream.audit.connector.values import ReadSnapshot, SourceCursor, StreamRef
 from vstream.audit.extract.background_read import BackgroundRead
 from vstream.audit.extract.read_plan import ArrowTables
 from vstream.audit.extract.stream_rows import make_stream_row
@@ -89,13 +89,13 @@ def extract_capture(capture: Capture, is_stopped: Event | None = None) -> ArrowT
         read = _batches(capture.read_stored(stream.name), requested, schema) if stream.error is None else iter(())
         result = list(takewhile(lambda _: is_stopped is None or not is_stopped.is_set(), read))
         batches += result
-        rows.append(make_stream_row(_make_cut(requested, stream, result, manifest, samples)))
+        rows.append(make_stream_row(_make_snapshot(requested, stream, result, manifest, samples)))
     return ArrowTables(messages=pa.Table.from_batches(batches, schema), streams=rows)
 
 
-def _make_cut(
+def _make_snapshot(
     ref: StreamRef, stream: CapturedStream, batches: list[pa.RecordBatch], manifest: Manifest, samples: list[Sample]
-) -> StreamCut:
+) -> ReadSnapshot:
     count = sum(batch.num_rows for batch in batches)
     first = batches[0]["seq"][0].as_py() if batches else 0
     last = batches[-1]["seq"][-1].as_py() if batches else 0
@@ -104,9 +104,9 @@ def _make_cut(
     error = stream.error
     if error is None and stream.messages is not None and stream.messages != count:
         error = f"the capture has {count} of its {stream.messages} messages"
-    return StreamCut(
+    return ReadSnapshot(
         stream_ref=ref,
-        cut_at_ns=manifest.wall + (samples[-1].at if samples else 0),
+        snapshot_ns=manifest.wall + (samples[-1].at if samples else 0),
         first_seq=first or seen + 1,
         last_seq=seen,
         messages=count,

@@ -59,7 +59,7 @@ class ServersReader(TargetReader):
         except VstreamError as error:
             if isinstance(error, NotReachableError | UnusableStateError) or not is_read_error(error):
                 raise
-            # A region that went down meanwhile is one that cannot be read: the next cut says so.
+            # A region that went down meanwhile is one that cannot be read: the next snapshot says so.
             session.progress.note(f"reading was interrupted and starts again: {error.message}")
             return read_servers(self._request, self._servers, session)
 
@@ -87,7 +87,7 @@ def read_servers(request: AuditRequest, servers: AuditedServers, session: AuditS
 
 def _has_short_ages(plan: ExtractPlan) -> bool:
     """Whether any stream removes messages soon after they were stored."""
-    return any((item.limits or {}).get("max_age", _LONG_AGE_NS) < _LONG_AGE_NS for item in plan.cuts)
+    return any((item.limits or {}).get("max_age", _LONG_AGE_NS) < _LONG_AGE_NS for item in plan.snapshots)
 
 
 def _read_by_spark(

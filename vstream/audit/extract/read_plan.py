@@ -18,8 +18,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit.connector import reading, stream_cuts
-from vstream.audit.connector.values import ReadTask, StreamCut, StreamRef, group_tasks, split_tasks
+from vstream.audit.connector import reading, stream_snapshots
+from vstream.audit.connector.values import ReadSnapshot, ReadTask, StreamRef, group_tasks, split_tasks
 from vstream.audit.extract.plan import ExtractPlan
 from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.spark.daemon_threads import DaemonExecutor
@@ -41,7 +41,7 @@ class MessageSink(Protocol[MessagesT_co]):
     """What the messages of a plan are loaded into."""
 
     def load(self, plan: ExtractPlan) -> MessagesT_co:
-        """Load all messages of *plan*, each stream up to its cut. Returns where they are then."""
+        """Load all messages of *plan*, each stream up to its snapshot. Returns where they are then."""
 
 
 @value_class
@@ -50,19 +50,19 @@ class Extraction(Generic[MessagesT]):
 
     plan: ExtractPlan
     messages: MessagesT
-    """Those up to the cuts, as the sink has them."""
+    """Those up to the snapshots, as the sink has them."""
     arrivals: pa.Table
     """Further ones (`schema.MESSAGES`), which came meanwhile to streams that replace messages."""
-    later: Mapping[StreamRef, StreamCut]
-    """Cuts from after the reading, of the streams that have gone on removing messages."""
+    later: Mapping[StreamRef, ReadSnapshot]
+    """Snapshots from after the reading, of the streams that have gone on removing messages."""
     read_in_ns: int
-    """How long after the cuts everything had been read."""
+    """How long after the snapshots everything had been read."""
 
     @property
     def streams(self) -> list[tuple[Any, ...]]:
         """The rows of `schema.STREAMS`."""
         counts, rows = Counter(self.arrivals["stream"].to_pylist()), []
-        for item in self.plan.cuts:
+        for item in self.plan.snapshots:
             ref = item.stream_ref
             rows.append(make_stream_row(item, self.read_in_ns, counts[ref.stream], self.later.get(ref)))
         return rows
@@ -94,21 +94,21 @@ def read_plan(plan: ExtractPlan, sink: MessageSink[MessagesT], limits: frozenset
     return Extraction(plan=plan, messages=messages, arrivals=arrivals, later=later, read_in_ns=read_in_ns)
 
 
-def _ask_again(plan: ExtractPlan, limits: frozenset[str]) -> dict[StreamRef, StreamCut]:
-    """New cuts of the streams of *plan* that have any of *limits*, or replace messages. Raises VstreamError without one."""
-    asked = (item for item in plan.parts if item.error is None and (REPLACING | limits) & (item.limits or {}).keys())
-    later = {item.stream_ref: item for item in stream_cuts.take_cuts([item.stream_ref for item in asked], plan.access)}
-    for ref, item in later.items():
+def _ask_again(plan: ExtractPlan, limits: frozenset[str]) -> dict[StreamRef, ReadSnapshot]:
+    """New snapshots of the streams of *plan* that have any of *limits*, or replace messages. Raises VstreamError without one."""
+    parts = (item for item in plan.parts if item.error is None and (REPLACING | limits) & (item.limits or {}).keys())
+    snapshots = stream_snapshots.take_snapshots([item.stream_ref for item in parts], plan.access)
+    for item in snapshots:
         if item.error is not None:
-            raise VstreamError(f"stream `{ref.stream}` could not be asked again: {item.error}")
-    return later
+            raise VstreamError(f"stream `{item.stream_ref.stream}` could not be asked again: {item.error}")
+    return {item.stream_ref: item for item in snapshots}
 
 
-def _read_arrivals(plan: ExtractPlan, later: Mapping[StreamRef, StreamCut]) -> pa.Table:
+def _read_arrivals(plan: ExtractPlan, later: Mapping[StreamRef, ReadSnapshot]) -> pa.Table:
     """
-    What came to readers that keep the last messages of subjects alone, between the cuts of *plan* and *later* ones.
+    What came to readers that keep the last messages of subjects alone, between the snapshots of *plan* and *later* ones.
 
-    Such a reader has gone on removing messages, for newer ones that its cut does not have. They are read until none is
+    Such a reader has gone on removing messages, for newer ones that its snapshot does not have. They are read until none is
     left. What is then the newest of a subject has been there since it came, so it was read, and shows what it replaced.
     """
     grown, schema = [], to_arrow_schema(MESSAGES)

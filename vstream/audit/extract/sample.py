@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from vstream.audit.connector.client import api_request, connect
-from vstream.audit.connector.values import Access, StreamCut, StreamRef
+from vstream.audit.connector.values import Access, ReadSnapshot, StreamRef
 from vstream.audit.normalise.routes import SEPARATOR, SubjectRoute, parse_route
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import convert_malformed_errors
@@ -23,16 +23,16 @@ from vstream.topology.stream_config import source_name
 
 
 def sample_subjects(
-    cuts: Sequence[StreamCut], streams: Sequence[RenderedStream], access: Mapping[str, Access], *, number: int
-) -> list[StreamCut]:
+    snapshots: Sequence[ReadSnapshot], streams: Sequence[RenderedStream], access: Mapping[str, Access], *, number: int
+) -> list[ReadSnapshot]:
     """
-    *cuts* of *streams*, limited to *number* random subjects of each virtual stream.
+    *snapshots* of *streams*, limited to *number* random subjects of each virtual stream.
 
-    Cuts without such subjects have nothing to read. Raises VstreamError if a source's transform is not understood.
+    Snapshots without such subjects have nothing to read. Raises VstreamError if a source's transform is not understood.
     """
-    sampled: dict[StreamRef, StreamCut] = {}
-    for virtual in dict.fromkeys(cut.stream_ref.virtual for cut in cuts):
-        group = [cut for cut in cuts if cut.stream_ref.virtual == virtual]
+    sampled: dict[StreamRef, ReadSnapshot] = {}
+    for virtual in dict.fromkeys(snapshot.stream_ref.virtual for snapshot in snapshots):
+        group = [snapshot for snapshot in snapshots if snapshot.stream_ref.virtual == virtual]
         routes_of = _routes_by_origin([stream for stream in streams if stream.virtual == virtual])
         # Streams that nothing is taken from are the ends of ways: there a subject is what clients see.
         names = {}
@@ -46,7 +46,7 @@ def sample_subjects(
             )
             messages = entry.messages if subjects else 0
             sampled[entry.stream_ref] = replace(entry, subjects=tuple(subjects), messages=messages)
-    return [sampled[cut.stream_ref] for cut in cuts]
+    return [sampled[snapshot.stream_ref] for snapshot in snapshots]
 
 
 def _routes_by_origin(streams: Sequence[RenderedStream]) -> dict[str, list[SubjectRoute]]:
@@ -72,26 +72,29 @@ def _routes_by_origin(streams: Sequence[RenderedStream]) -> dict[str, list[Subje
 
 
 def _subjects_by_key(
-    cut: StreamCut, routes: Sequence[SubjectRoute] | None, access: Mapping[str, Access]
+    snapshot: ReadSnapshot, routes: Sequence[SubjectRoute] | None, access: Mapping[str, Access]
 ) -> dict[str, list[str]]:
-    """The subjects that *cut* stores, by the subject that clients see."""
+    """The subjects that *snapshot* stores, by the subject that clients see."""
     result: dict[str, list[str]] = {}
-    if not cut.is_readable:
+    if not snapshot.is_readable:
         return result
-    for subject in _list_subjects(cut, access[cut.stream_ref.region]):
+    for subject in _list_subjects(snapshot, access[snapshot.stream_ref.region]):
         keys = [key for route in routes or () if (key := route.apply(subject)) is not None]
         if keys or not routes:
             result.setdefault(keys[0] if keys else subject, []).append(subject)
     return result
 
 
-def _list_subjects(cut: StreamCut, access: Access) -> list[str]:
+def _list_subjects(snapshot: ReadSnapshot, access: Access) -> list[str]:
     subjects: list[str] = []
-    with connect(access) as client, convert_malformed_errors(f"STREAM.INFO.{cut.stream_ref.name}"):
+    with connect(access) as client, convert_malformed_errors(f"STREAM.INFO.{snapshot.stream_ref.name}"):
         while True:
             body = {"subjects_filter": ">", "offset": len(subjects)}
             answer = api_request(
-                client, access.with_prefix_of(cut.stream_ref.stream), f"STREAM.INFO.{cut.stream_ref.name}", body
+                client,
+                access.with_prefix_of(snapshot.stream_ref.stream),
+                f"STREAM.INFO.{snapshot.stream_ref.name}",
+                body,
             )
             page = answer["state"].get("subjects") or {}
             subjects += page

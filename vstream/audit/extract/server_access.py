@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vstream.audit.connector.login import context_file, find_file
-from vstream.audit.connector.stream_cuts import is_any_answered
+from vstream.audit.connector.stream_snapshots import is_any_answered
 from vstream.audit.connector.values import Access, StreamRef
 from vstream.credentials import is_plaintext_allowed, read_secret_variable
 from vstream.jetstream.endpoints import list_endpoint_problems

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from vstream.audit.connector.stream_cuts import SKEW_NS
+from vstream.audit.connector.stream_snapshots import SKEW_NS
 from vstream.audit.reconcile.classify import DIFFERENCES
 from vstream.audit.spark.local_frames import make_table
-from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import make_schema
+from vstream.audit.tables.stream_facts import StreamFacts
 from vstream.capture.digest import to_signed_int64
 from vstream.capture.records import OperationKind, OperationOutcome
 from vstream.capture.store import Capture
@@ -61,16 +61,16 @@ def count_outcomes(journal: DataFrame, copies: DataFrame) -> DataFrame:
     )
 
 
-def find_broken_promises(journal: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
+def find_broken_promises(journal: DataFrame, copies: DataFrame, facts: StreamFacts) -> DataFrame:
     """DIFFERENCES that only the journal shows: acknowledged but missing, overwritten, refused but stored, or never sent."""
     return (
-        _find_lost_or_overwritten(journal, copies, cut)
+        _find_lost_or_overwritten(journal, copies, facts)
         .unionByName(_find_refused(journal, copies))
         .unionByName(_find_unpublished(journal, copies))
     )
 
 
-def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
+def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, facts: StreamFacts) -> DataFrame:
     message = ["virtual", "origin", "origin_seq"]
     acked = journal.where((F.col("outcome") == OperationOutcome.OK.value) & F.col("origin").isNotNull())
     stored = (
@@ -84,7 +84,7 @@ def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, cut: CutTab
     )
     everywhere = copies.select("virtual", "digest").distinct().withColumn("is_stored", F.lit(True))
     # Where limits remove messages from origin and readers, nothing says whether they were there.
-    forgets = cut.expected.groupBy("virtual", "origin").agg(
+    forgets = facts.expected.groupBy("virtual", "origin").agg(
         F.bool_or(F.col("may_lose_oldest") | F.col("may_lose_any") | F.col("keeps").isNotNull()).alias("forgets")
     )
     seq = F.col("origin_seq")
@@ -104,7 +104,7 @@ def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, cut: CutTab
         acked.withColumnRenamed("digest", "sent_digest")
         .join(stored, message, how="left")
         .join(everywhere.withColumnRenamed("digest", "sent_digest"), ["virtual", "sent_digest"], how="left")
-        .join(F.broadcast(cut.origins.withColumn("is_known", F.lit(True))), ["virtual", "origin"], how="left")
+        .join(F.broadcast(facts.origins.withColumn("is_known", F.lit(True))), ["virtual", "origin"], how="left")
         .join(F.broadcast(forgets), ["virtual", "origin"], how="left")
         .withColumns({"kind": kind, "stream": F.col("origin"), "time_ns": F.col("sent_ns")})
         .where(F.col("kind").isNotNull())

@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from vstream.audit.reconcile.classify import MISSING
 from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE
 from vstream.audit.spark.local_frames import make_table
-from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import make_schema
+from vstream.audit.tables.stream_facts import StreamFacts
 
 HOPS = make_schema("""
     virtual string not null, origin_region string, region string not null, written_ns bigint not null,
@@ -60,22 +60,22 @@ _MINUTE_NS: Final = 60 * 10**9
 _QUANTILES: Final = (0.5, 0.9, 0.99)
 
 
-def choose_one_in(cut: CutTables) -> int:
+def choose_one_in(facts: StreamFacts) -> int:
     """The N of "delays are measured for one message in N"."""
-    return max(1, cut.messages // _MAX_MEASURED_HOPS)
+    return max(1, facts.messages // _MAX_MEASURED_HOPS)
 
 
-def measure_hops(copies: DataFrame, cut: CutTables) -> DataFrame:
+def measure_hops(copies: DataFrame, facts: StreamFacts) -> DataFrame:
     """HOPS for one in `choose_one_in` messages, chosen by sequence."""
-    one_in = choose_one_in(cut)
+    one_in = choose_one_in(facts)
     rows = copies.where((F.col("former") == "") & F.col("origin").isNotNull())
-    for virtual, stream in sorted(cut.mirrors):
+    for virtual, stream in sorted(facts.mirrors):
         rows = rows.where((F.col("virtual") != virtual) | (F.col("stream") != stream))
     if one_in > 1:
         rows = rows.where(F.pmod(F.xxhash64("origin_seq"), F.lit(one_in)) == 0)
     message = ["virtual", "origin", "origin_seq"]
     written = rows.where("is_origin").groupBy(*message).agg(F.min("time_ns").alias("written_ns"))
-    regions = cut.origins.select("virtual", "origin", "origin_region")
+    regions = facts.origins.select("virtual", "origin", "origin_region")
     return (
         rows.where(~F.col("is_origin"))
         .groupBy(*message, "region")
@@ -159,7 +159,7 @@ def find_negative_delays(hops: DataFrame) -> DataFrame:
 
 
 def measure_recovery(
-    hops: DataFrame, differences: DataFrame, cut: CutTables, windows: Sequence[tuple[str, int, int]]
+    hops: DataFrame, differences: DataFrame, facts: StreamFacts, windows: Sequence[tuple[str, int, int]]
 ) -> DataFrame:
     """RECOVERY for *windows*: (name, start, end) in nanoseconds since 1970. *differences* contains the missing messages."""
     of = F.broadcast(make_table(hops.sparkSession, windows, _WINDOWS))
@@ -169,7 +169,7 @@ def measure_recovery(
     )
     # An origin that readers name, and nobody knows, has no region.
     place = F.coalesce("origin_region", "origin").alias("origin_region")
-    regions = cut.origins.select("virtual", "origin", place)
+    regions = facts.origins.select("virtual", "origin", place)
     # When a message was written that nobody has any more is not known: it may have been before the end.
     missing = (
         differences.where(F.col("kind").isin(sorted(MISSING)))
@@ -193,9 +193,9 @@ def measure_recovery(
     )
 
 
-def compare_orders(copies: DataFrame, cut: CutTables) -> DataFrame:
+def compare_orders(copies: DataFrame, facts: StreamFacts) -> DataFrame:
     """ORDER_DIFFERENCES, compared within buckets of sequences of the first region; of many messages, in some of the buckets."""
-    one_in = max(1, cut.messages // _MAX_COMPARED_NEIGHBOURS)
+    one_in = max(1, facts.messages // _MAX_COMPARED_NEIGHBOURS)
     rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
     item = rows.withColumn("block", F.expr(f"seq div {BUCKET_SIZE}")).select(*MESSAGE, "region", "seq", "block")
     if one_in > 1:

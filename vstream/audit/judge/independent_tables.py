@@ -17,7 +17,7 @@ from vstream.audit.judge import client_journal, delays, keys
 from vstream.audit.reconcile import classify
 from vstream.audit.spark.daemon_threads import DaemonExecutor
 from vstream.audit.spark.local_frames import make_local, select_virtuals
-from vstream.audit.tables.cut_tables import CutTables
+from vstream.audit.tables.stream_facts import StreamFacts
 from vstream.audit.tables.table_store import TableStore
 
 T = TypeVar("T")
@@ -46,16 +46,16 @@ class IndependentTables:
         threads: DaemonExecutor | None,
         *,
         copies: DataFrame,
-        cut: CutTables,
+        facts: StreamFacts,
         journal: DataFrame | None,
         has_windows: bool,
         max_shown: int | None,
     ) -> None:
         self._store, self._threads = store, threads
-        self._copies, self._cut, self._journal = copies, cut, journal
+        self._copies, self._facts, self._journal = copies, facts, journal
         self._has_windows = has_windows
         self._is_whole = max_shown is None
-        candidates = (None, None) if max_shown is None else _find_early_candidates(copies, cut, max_shown)
+        candidates = (None, None) if max_shown is None else _find_early_candidates(copies, facts, max_shown)
         self._may_be_early, self._may_conflict = candidates
         # What takes longest begins first.
         self.conflicts = self._begin(self._find_conflicts)
@@ -75,12 +75,12 @@ class IndependentTables:
     def _find_conflicts(self) -> tuple[DataFrame, DataFrame]:
         """The keys of several origins, and the conflicts among them."""
         shared_keys = self._store.keep("shared_keys", keys.find_shared_keys(self._copies), keys.SHARED_KEYS)
-        conflicts = keys.find_conflicts(self._copies, self._cut, select_virtuals(shared_keys, self._may_conflict))
+        conflicts = keys.find_conflicts(self._copies, self._facts, select_virtuals(shared_keys, self._may_conflict))
         return shared_keys, self._keep("conflicts", conflicts, keys.CONFLICTS)
 
     def _measure_delays(self) -> DelayTables:
         measured = self._copies if self._has_windows else select_virtuals(self._copies, self._may_be_early)
-        hops = delays.measure_hops(measured, self._cut)
+        hops = delays.measure_hops(measured, self._facts)
         if self._is_whole or self._has_windows:
             hops = self._store.keep("hops", hops, delays.HOPS)
         if not self._is_whole:
@@ -94,7 +94,7 @@ class IndependentTables:
         """None without the journal of a scenario's clients."""
         if self._journal is None:
             return None
-        broken = client_journal.find_broken_promises(self._journal, self._copies, self._cut)
+        broken = client_journal.find_broken_promises(self._journal, self._copies, self._facts)
         return self._keep("journal_differences", broken, classify.DIFFERENCES)
 
     def _count_outcomes(self) -> DataFrame | None:
@@ -105,20 +105,22 @@ class IndependentTables:
         return self._keep("publish_outcomes", answers, client_journal.PUBLISH_OUTCOMES)
 
     def _find_shared_ids(self) -> DataFrame:
-        return self._keep("shared_ids", keys.find_shared_ids(self._copies, self._cut), keys.SHARED_IDS)
+        return self._keep("shared_ids", keys.find_shared_ids(self._copies, self._facts), keys.SHARED_IDS)
 
     def _compare_orders(self) -> DataFrame | None:
         """None if there are more virtual streams than have figures."""
         if not self._is_whole:
             return None
-        return self._keep("order_differences", delays.compare_orders(self._copies, self._cut), delays.ORDER_DIFFERENCES)
+        return self._keep(
+            "order_differences", delays.compare_orders(self._copies, self._facts), delays.ORDER_DIFFERENCES
+        )
 
 
 def _find_early_candidates(
-    copies: DataFrame, cut: CutTables, most: int
+    copies: DataFrame, facts: StreamFacts, most: int
 ) -> tuple[Collection[str] | None, Collection[str] | None]:
     """The virtual streams that may have messages that came too early, and conflicts; None for all, if more than *most*."""
-    rows = delays.find_early_or_conflicting(copies, {row.region for row in cut.rows})
+    rows = delays.find_early_or_conflicting(copies, {row.region for row in facts.rows})
     early = [row.virtual for row in rows if row.is_early]
     blind = [row.virtual for row in rows if row.is_concurrent]
     return early if len(early) <= most else None, blind if len(blind) <= most else None

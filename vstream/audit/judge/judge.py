@@ -30,8 +30,8 @@ from vstream.audit.report import (
 from vstream.audit.spark.local_frames import collect_arrow, plain_rows, select_virtuals
 from vstream.audit.state.verified import NO_ROUTE
 from vstream.audit.tables.context import AuditContext
-from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import STREAMS
+from vstream.audit.tables.stream_facts import StreamFacts
 from vstream.audit.tables.stream_settings import is_origin
 from vstream.findings import Severity
 from vstream.topology.stream_limits import REMOVING
@@ -53,7 +53,7 @@ _ONLY_RECENT_HINT: Final = "only recent messages were checked: a longer `--since
 class Evidence:
     """The tables to judge."""
 
-    cut: CutTables
+    facts: StreamFacts
     copies: DataFrame
     buckets: DataFrame
     differences: DataFrame
@@ -97,8 +97,8 @@ def judge(evidence: Evidence, context: AuditContext, max_shown: int | None = Non
         findings=tuple(findings),
         routes=_describe_routes(evidence, states, findings, shown) if has_figures else (),
         delays=_list_delays(evidence, shown) if has_figures else (),
-        one_in=choose_one_in(evidence.cut),
-        verified_before=evidence.cut.verified.messages,
+        one_in=choose_one_in(evidence.facts),
+        verified_before=evidence.facts.verified.messages,
         recoveries=tuple(Recovery(**row.asDict()) for row in _sorted_rows(evidence.recovery)),
         order_differences=_list_orders(evidence, shown) if has_figures else (),
         publish_outcomes=tuple(PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.publish_outcomes)),
@@ -120,10 +120,10 @@ def _describe_streams(evidence: Evidence) -> tuple[StreamState, ...]:
     rows = {(virtual, stream): copies for virtual, stream, copies in plain_rows(counts)}
     names, verified = (
         [field.name for field in fields(StreamState) if field.name in STREAMS.names],
-        evidence.cut.verified,
+        evidence.facts.verified,
     )
     states = []
-    for row in evidence.cut.rows:
+    for row in evidence.facts.rows:
         copied = {name: getattr(row, name) for name in names}
         number = rows.get((row.virtual, row.stream), 0) - row.arrivals + verified.count(row.virtual, row.stream)
         states.append(StreamState(is_origin=is_origin(row), rows=number, **copied))
@@ -150,7 +150,7 @@ def _judge_streams(
     evidence: Evidence, streams: Iterable[StreamState], context: AuditContext
 ) -> Iterator[MessageFinding]:
     keeping = set()
-    for row in evidence.cut.rows:
+    for row in evidence.facts.rows:
         if row.limits is not None and not REMOVING & row.limits.keys():
             keeping.add((row.virtual, row.stream))
     by_virtual: dict[str, list[StreamState]] = {virtual: [] for virtual in context.models}
@@ -160,7 +160,9 @@ def _judge_streams(
         if context.unfinished is not None:
             yield _make_finding("unfinished", virtual, 0, examples=(context.unfinished,))
         if not any(item.rows for item in group):
-            yield _make_finding("nothing", virtual, 0, examples=(_ONLY_RECENT_HINT,) if evidence.cut.is_narrow else ())
+            yield _make_finding(
+                "nothing", virtual, 0, examples=(_ONLY_RECENT_HINT,) if evidence.facts.is_narrow else ()
+            )
         for stream in group:
             place = {"region": stream.region, "stream": stream.stream}
             if stream.error is not None:
@@ -170,8 +172,8 @@ def _judge_streams(
                     else _make_finding("unreadable", virtual, 0, **place, examples=(stream.error,))
                 )
                 continue
-            # Limits may remove messages between the cut and the reading.
-            is_part = evidence.cut.is_narrow or evidence.cut.is_sampled
+            # Limits may remove messages between the snapshot and the reading.
+            is_part = evidence.facts.is_narrow or evidence.facts.is_sampled
             may_be_fewer = is_part or ((virtual, stream.stream) not in keeping and stream.path != "capture")
             expected = stream.messages or 0
             if stream.rows > expected or (stream.rows < expected and not may_be_fewer):
@@ -231,8 +233,8 @@ def _find_ranges(differences: DataFrame) -> DataFrame:
 
 
 def _judge_keys(evidence: Evidence) -> Iterator[MessageFinding]:
-    compact = {row.virtual for row in evidence.cut.rows if row.limits and row.limits.get("max_msgs_per_subject") == 1}
-    wrong = compact | evidence.cut.counters
+    compact = {row.virtual for row in evidence.facts.rows if row.limits and row.limits.get("max_msgs_per_subject") == 1}
+    wrong = compact | evidence.facts.counters
     for (virtual,), count, rows in _find_first(evidence.diverged_keys.where("is_settled"), "key"):
         finding = _make_finding(
             "diverged-keys", virtual, count, examples=tuple(_format_diverged_key(row) for row in rows)
@@ -273,7 +275,7 @@ def _list_delays(evidence: Evidence, shown: Collection[str] | None) -> tuple[Del
     if evidence.delays is not None:
         table = select_virtuals(evidence.delays, shown)
     else:
-        table = summarize_delays(measure_hops(select_virtuals(evidence.copies, shown), evidence.cut))
+        table = summarize_delays(measure_hops(select_virtuals(evidence.copies, shown), evidence.facts))
     names = [field.name for field in fields(Delay)]
     rows = [Delay(**{name: row[name] for name in names}) for row in table.collect()]
     return tuple(sorted(rows, key=lambda item: (item.virtual, item.origin_region, item.region, item.minute or 0)))
@@ -294,7 +296,7 @@ def _list_orders(evidence: Evidence, shown: Collection[str] | None) -> tuple[Ord
     if evidence.order_differences is not None:
         table = select_virtuals(evidence.order_differences, shown)
     else:
-        table = compare_orders(select_virtuals(evidence.copies, shown), evidence.cut)
+        table = compare_orders(select_virtuals(evidence.copies, shown), evidence.facts)
     rows = _sorted_rows(table.withColumnRenamed("other", "compared_with"))
     return tuple(OrderDifference(**row.asDict()) for row in rows)
 
@@ -317,7 +319,7 @@ def _describe_routes(
         pairs = ((source, reader) for source in group if source.is_origin for reader in group if not reader.is_origin)
         for source, reader in pairs:
             key = (virtual, source.stream, reader.stream)
-            row, verified = seen.get(key), evidence.cut.verified.routes.get(key, NO_ROUTE)
+            row, verified = seen.get(key), evidence.facts.verified.routes.get(key, NO_ROUTE)
             ends = [row.least, row.greatest] if row else []
             ends += [verified.first, verified.until] if verified.first is not None else []
             arrived = (row.arrived if row else 0) + verified.messages
@@ -341,7 +343,7 @@ def _find_extents(evidence: Evidence, shown: frozenset[str] | None) -> dict[tupl
     """By virtual stream, origin and reader: how many messages arrived, and the lowest and highest sequence of them."""
     extents = (
         select_virtuals(evidence.buckets, shown)
-        .where(~F.col("is_origin") & F.col("origin").isNotNull() & (F.col("part") == "cut"))
+        .where(~F.col("is_origin") & F.col("origin").isNotNull() & (F.col("part") == "covered"))
         .groupBy(*ORIGIN, "stream")
         .agg(F.sum("copies").alias("arrived"), F.min("least").alias("least"), F.max("greatest").alias("greatest"))
         .where(F.col("former") == "")

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
 from vstream.audit.reconcile.reconcile import MESSAGE, ORIGIN
-from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import make_schema
+from vstream.audit.tables.stream_facts import StreamFacts
 
 DIVERGED_KEYS = make_schema(
     "virtual string not null, key string, is_settled boolean not null, last last not null",
@@ -60,7 +60,7 @@ def find_shared_keys(copies: DataFrame) -> DataFrame:
     )
 
 
-def find_diverged_keys(copies: DataFrame, cut: CutTables, buckets: DataFrame, shared_keys: DataFrame) -> DataFrame:
+def find_diverged_keys(copies: DataFrame, facts: StreamFacts, buckets: DataFrame, shared_keys: DataFrame) -> DataFrame:
     """DIVERGED_KEYS among the *shared_keys* (SHARED_KEYS)."""
     last = (
         copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
@@ -85,7 +85,7 @@ def find_diverged_keys(copies: DataFrame, cut: CutTables, buckets: DataFrame, sh
     is_passed = F.col("origin_seq") <= F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
     settled = (
         diverged.select("virtual", "key", F.inline("messages"))
-        .join(F.broadcast(cut.expected.select("virtual", "origin", "stream", "cursor")), ["virtual", "origin"])
+        .join(F.broadcast(facts.expected.select("virtual", "origin", "stream", "cursor")), ["virtual", "origin"])
         .join(F.broadcast(reached), [*ORIGIN, "stream"], how="left")
         .groupBy("virtual", "key")
         .agg(F.every(is_passed).alias("is_settled"))
@@ -93,11 +93,11 @@ def find_diverged_keys(copies: DataFrame, cut: CutTables, buckets: DataFrame, sh
     return diverged.join(settled, ["virtual", "key"]).select(*DIVERGED_KEYS.names)
 
 
-def find_conflicts(copies: DataFrame, cut: CutTables, shared_keys: DataFrame) -> DataFrame:
+def find_conflicts(copies: DataFrame, facts: StreamFacts, shared_keys: DataFrame) -> DataFrame:
     """CONFLICTS among the *shared_keys*, except those of counters, where order does not matter."""
-    regions = sorted({row.region for row in cut.rows})
+    regions = sorted({row.region for row in facts.rows})
     place = F.array_position(F.array(*map(F.lit, regions)), F.col("origin_region")).cast("int")
-    homes = cut.origins.select("virtual", "origin", F.nullif(place, F.lit(0)).alias("home"))
+    homes = facts.origins.select("virtual", "origin", F.nullif(place, F.lit(0)).alias("home"))
     # A number for each region in turn: maps, which cannot be built in place, took most of the time of an audit.
     arrivals = [
         F.min(F.when(~F.col("is_origin") & (F.col("region") == region), F.col("time_ns"))) for region in regions
@@ -132,9 +132,9 @@ def find_conflicts(copies: DataFrame, cut: CutTables, shared_keys: DataFrame) ->
     )
 
 
-def find_shared_ids(copies: DataFrame, cut: CutTables) -> DataFrame:
+def find_shared_ids(copies: DataFrame, facts: StreamFacts) -> DataFrame:
     """SHARED_IDS among all messages; of a message that its origin still has, only the origin's copy counts."""
-    first = cut.origins.select("virtual", "origin", "origin_first")
+    first = facts.origins.select("virtual", "origin", "origin_first")
     message = F.struct("origin", "origin_seq", "former")
     is_told_elsewhere = ~F.col("is_origin") & (F.col("former") == "") & (F.col("origin_seq") >= F.col("origin_first"))
     return (

@@ -19,11 +19,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from vstream.audit.connector.stream_cuts import SKEW_NS
+from vstream.audit.connector.stream_snapshots import SKEW_NS
 from vstream.audit.normalise import routes
 from vstream.audit.spark.local_frames import collect_arrow, make_table, plain_rows
-from vstream.audit.tables.cut_tables import CutTables, tabulate_verified
 from vstream.audit.tables.schema import MESSAGES, make_schema
+from vstream.audit.tables.stream_facts import StreamFacts, tabulate_verified
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, REPLAY_SUFFIX, header_name
 
 COPIES = make_schema("""
@@ -37,7 +37,7 @@ Columns of COPIES, one row for each row of `messages`. *origin* and *origin_seq*
 from its client, and the sequence there; null if the row is not a copy of a message of its virtual stream. *former* is
 empty, or the identity that the stream *origin* had before it was deleted and created again. *sent_subject* is the
 subject in the origin, null if unknown; *key* is the subject as clients of the virtual stream see it, null for a row of
-an origin with unknown transforms. Messages of counters (`CutTables.counters`) have the *digest* 0, because their
+an origin with unknown transforms. Messages of counters (`StreamFacts.counters`) have the *digest* 0, because their
 payload differs in every stream, and their payload as *sum*, null for all others. *ttl_ns* is the time to live in
 nanoseconds, null without one. *rolls_up* is what the message rolls up, `sub` or `all`, null for nothing.
 *is_replay*: whether a repair added the message again. *substream* is a number for virtual, stream, origin and former
@@ -83,42 +83,42 @@ def _ttl_ns(ttl: Column) -> Column:
     return F.when(ttl.isNotNull() & (length > 0), length)
 
 
-def make_copies(messages: DataFrame, cut: CutTables, origin_facts: DataFrame) -> DataFrame:
+def make_copies(messages: DataFrame, facts: StreamFacts, origin_facts: DataFrame) -> DataFrame:
     """COPIES of `messages` (`schema.MESSAGES`), of whose origins `collect_origin_facts` has collected *origin_facts*."""
     is_origin = F.col("is_origin")
     # A header that a client has sent says nothing.
     headers = {name: F.when(~is_origin, F.col(name)) for name in ("source", "mirror")}
-    parsed = _parse_headers(_mark_origins(messages, cut).withColumns(headers), cut).withColumn(
+    parsed = _parse_headers(_mark_origins(messages, facts).withColumns(headers), facts).withColumn(
         "origin", F.when(is_origin, F.col("stream")).otherwise(F.col("origin"))
     )
     copies = _describe_copies(parsed.join(F.broadcast(origin_facts), ["virtual", "origin"], how="left"))
-    return _drop_verified(_split_counter_sums(copies, cut).withColumn("substream", substream_id()), cut).select(
+    return _drop_verified(_split_counter_sums(copies, facts).withColumn("substream", substream_id()), facts).select(
         *COPIES.names
     )
 
 
-def _mark_origins(messages: DataFrame, cut: CutTables) -> DataFrame:
+def _mark_origins(messages: DataFrame, facts: StreamFacts) -> DataFrame:
     """*messages* with *is_origin* and *mirror* of their streams; they fail when read if a stream is unknown."""
-    rows = _require_values(messages).join(F.broadcast(cut.roles), ["virtual", "stream"], how="left")
+    rows = _require_values(messages).join(F.broadcast(facts.roles), ["virtual", "stream"], how="left")
     # An inner join would pass over them in silence.
     stray = F.concat(F.lit("`messages` has rows of `"), "stream", F.lit("`, and `streams` does not know it"))
     return rows.withColumn("is_origin", F.coalesce("is_origin", F.raise_error(stray).cast("boolean")))
 
 
-def _drop_verified(copies: DataFrame, cut: CutTables) -> DataFrame:
+def _drop_verified(copies: DataFrame, facts: StreamFacts) -> DataFrame:
     """*copies* without those that are verified, and stand behind the first unverified ones of their reader."""
-    if not cut.verified.virtuals:
+    if not facts.verified.virtuals:
         return copies
-    verified_routes = F.broadcast(tabulate_verified(copies.sparkSession, cut.verified))
+    verified_routes = F.broadcast(tabulate_verified(copies.sparkSession, facts.verified))
     is_verified = ~F.col("is_origin") & (F.col("seq") <= F.col("read_to")) & (F.col("origin_seq") <= F.col("until"))
     marked = copies.join(verified_routes, ["virtual", "stream", "origin"], how="left")
     return marked.where(~F.coalesce(is_verified & (F.col("former") == ""), F.lit(False)))
 
 
-def _split_counter_sums(copies: DataFrame, cut: CutTables) -> DataFrame:
-    if not cut.counters:
+def _split_counter_sums(copies: DataFrame, facts: StreamFacts) -> DataFrame:
+    if not facts.counters:
         return copies.withColumn("sum", F.lit(None).cast("bigint"))
-    is_counter, digest = F.col("virtual").isin(*cut.counters), F.col("digest")
+    is_counter, digest = F.col("virtual").isin(*facts.counters), F.col("digest")
     return copies.withColumns(
         {"sum": F.when(is_counter, digest), "digest": F.when(is_counter, F.lit(0).cast("bigint")).otherwise(digest)}
     )
@@ -156,7 +156,7 @@ def _find_restored_origins(
     return {origin for origin, last in former.items() if origin in begun and begun[origin] + SKEW_NS < last}
 
 
-def collect_origin_facts(messages: DataFrame, cut: CutTables) -> DataFrame:
+def collect_origin_facts(messages: DataFrame, facts: StreamFacts) -> DataFrame:
     """
     By origin, for all of them: its current identity, and the routes that turn its subjects into those of the virtual stream.
 
@@ -164,16 +164,20 @@ def collect_origin_facts(messages: DataFrame, cut: CutTables) -> DataFrame:
     reports, else the last one in a header. A route that does not explain one of three examples is left out, because
     something about it is unknown. Servers before 2.12 give no examples; their routes come last.
     """
-    rows = _mark_origins(messages, cut)
+    rows = _mark_origins(messages, facts)
     copies = rows.where(~F.col("is_origin"))
     # Numbers alone: Spark would sort all messages for the least and the greatest of anything else.
     group = F.array(F.min("seq"), F.max("seq"), F.max_by("seq", F.xxhash64("seq"))).alias("seqs")
-    facts = (group, F.max("time_ns").alias("time_ns"), F.min_by(routes.replaces_prefix(), "seq").alias("is_proven"))
-    forms = collect_arrow(_parse_headers(copies, cut).groupBy(*_HEADER_FORM).agg(*facts))
+    aggregates = (
+        group,
+        F.max("time_ns").alias("time_ns"),
+        F.min_by(routes.replaces_prefix(), "seq").alias("is_proven"),
+    )
+    forms = collect_arrow(_parse_headers(copies, facts).groupBy(*_HEADER_FORM).agg(*aggregates))
     # Spark would take each header apart once more to leave these out before it groups them.
     all_forms = starmap(_Form, plain_rows(forms.filter(forms["filters"].is_valid())))
-    told_forms = [form for form in all_forms if (form.virtual, form.origin) in cut.bounds]
-    current, by_route = _group_forms(told_forms, cut)
+    told_forms = [form for form in all_forms if (form.virtual, form.origin) in facts.bounds]
+    current, by_route = _group_forms(told_forms, facts)
 
     proven = {
         (False, *key) for key, group in by_route.items() if key[2].is_prefix and any(form.is_proven for form in group)
@@ -181,26 +185,28 @@ def collect_origin_facts(messages: DataFrame, cut: CutTables) -> DataFrame:
     unproven = {key: group for key, group in by_route.items() if (False, *key) not in proven}
     # One message of one reader mostly proves a route for all: the others are not looked up.
     first = {key: [replace(form, seqs=form.seqs[:1])] for key, (form, *_) in unproven.items()}
-    proven |= _prove_routes(first, copies, cut)
-    proven |= _prove_routes({key: group for key, group in unproven.items() if (False, *key) not in proven}, copies, cut)
+    proven |= _prove_routes(first, copies, facts)
+    proven |= _prove_routes(
+        {key: group for key, group in unproven.items() if (False, *key) not in proven}, copies, facts
+    )
     routes_found: dict[tuple[str, str], set[tuple[bool, routes.SubjectRoute]]] = defaultdict(set)
     for is_unproven, virtual, name, route in proven:
         routes_found[virtual, name].add((is_unproven, route))
-    identities = {origin: cut.identities.get(origin) or identity for origin, (_, identity) in current.items()}
-    restored = {origin for origin in identities if cut.identities.get(origin) == ""}
+    identities = {origin: facts.identities.get(origin) or identity for origin, (_, identity) in current.items()}
+    restored = {origin for origin in identities if facts.identities.get(origin) == ""}
     for origin in restored | _find_restored_origins(rows.where("is_origin"), told_forms, identities):
         del identities[origin]
     told = []
-    for origin in sorted(cut.bounds):
+    for origin in sorted(facts.bounds):
         told.append((*origin, identities.get(origin), routes.to_rows(_sort_routes(routes_found[origin]))))
     return make_table(messages.sparkSession, told, _ORIGIN_FACTS)
 
 
 def _group_forms(
-    rows: Iterable[Any], cut: CutTables
+    rows: Iterable[Any], facts: StreamFacts
 ) -> tuple[dict[tuple[str, str], tuple[int, str]], dict[_RouteOfOrigin, list[Any]]]:
     """By origin: its last identity and when it was told; and by origin and route: the forms that tell it."""
-    transforms = {(row.virtual, row.stream): row.transform for row in cut.rows}
+    transforms = {(row.virtual, row.stream): row.transform for row in facts.rows}
     current: dict[tuple[str, str], tuple[int, str]] = {}
     parsed: dict[tuple[Any, ...], routes.SubjectRoute | None] = {}
     by_route: dict[_RouteOfOrigin, list[Any]] = defaultdict(list)
@@ -220,14 +226,14 @@ def _group_forms(
 
 
 def _prove_routes(
-    groups: Mapping[_RouteOfOrigin, Sequence[Any]], copies: DataFrame, cut: CutTables
+    groups: Mapping[_RouteOfOrigin, Sequence[Any]], copies: DataFrame, facts: StreamFacts
 ) -> set[tuple[bool, str, str, routes.SubjectRoute]]:
     """Routes that explain an example of a form that tells them, or have none: whether there is none, and the route."""
     keys = {(form.virtual, form.stream, seq) for group in groups.values() for form in group for seq in form.seqs}
     if not keys:
         return set()
     picked = F.broadcast(make_table(copies.sparkSession, sorted(keys), _EXAMPLE_KEYS))
-    rows = _parse_headers(copies.join(picked, _EXAMPLE_KEYS.names, how="left_semi"), cut)
+    rows = _parse_headers(copies.join(picked, _EXAMPLE_KEYS.names, how="left_semi"), facts)
     examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
     for *form, sent, stored in rows.select(*_HEADER_FORM, "sent_subject", "subject").collect():
         examples[tuple(form)].append((sent, stored))
@@ -246,9 +252,9 @@ def _sort_routes(proven: set[tuple[bool, routes.SubjectRoute]]) -> list[routes.S
     return [route for _, route in sorted(proven, key=lambda item: (item[0], item[1].steps, item[1].whole or ()))]
 
 
-def _hidden_names(cut: CutTables, spark: SparkSession) -> DataFrame | None:
+def _hidden_names(facts: StreamFacts, spark: SparkSession) -> DataFrame | None:
     """The names of streams of hidden accounts on servers and in the tables; None if there are none."""
-    names = {row.stream for row in cut.rows} | {source.origin for row in cut.rows for source in row.sources}
+    names = {row.stream for row in facts.rows} | {source.origin for row in facts.rows for source in row.sources}
     existing = [(header_name(name), name) for name in sorted(names) if ACCOUNT_SEPARATOR in name]
     return make_table(spark, existing, _HIDDEN) if existing else None
 
@@ -271,7 +277,7 @@ def _resolve_origin(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     )
 
 
-def _parse_headers(rows: DataFrame, cut: CutTables) -> DataFrame:
+def _parse_headers(rows: DataFrame, facts: StreamFacts) -> DataFrame:
     """Add the values of headers to *rows* of streams that source others."""
     # Each of these is a column of its own: Spark would compute it again wherever it is used.
     rows = rows.withColumn("words", F.split("source", " "))
@@ -296,7 +302,7 @@ def _parse_headers(rows: DataFrame, cut: CutTables) -> DataFrame:
     def word(position: int) -> Column:
         return F.when(~is_ack, F.get(words, F.lit(position)))
 
-    return _resolve_origin(rows, _hidden_names(cut, rows.sparkSession)).select(
+    return _resolve_origin(rows, _hidden_names(facts, rows.sparkSession)).select(
         *("virtual", "stream", "region", "is_origin", "seq", "time_ns", "subject", "digest"),
         # To servers, an empty id is none.
         F.when(F.col("msg_id") != "", F.col("msg_id")).alias("msg_id"),

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from vstream.audit.connector.stream_cuts import SKEW_NS
-from vstream.audit.reconcile.reconcile import MESSAGE, ORIGIN, classify_by_cut
+from vstream.audit.connector.stream_snapshots import SKEW_NS
+from vstream.audit.reconcile.reconcile import MESSAGE, ORIGIN, add_part
 from vstream.audit.reconcile.removal import (
     LATE_NS,
     find_longest_delay,
@@ -23,31 +23,31 @@ from vstream.audit.reconcile.removal import (
     is_ttl_over,
     may_be_gone_at_origin,
 )
-from vstream.audit.tables.cut_tables import CutTables
+from vstream.audit.tables.stream_facts import StreamFacts
 
 _MAX_IDS_LOOKED_UP: Final = 1_000
 """Message ids that are looked up one by one."""
 
 
 def classify_absent(
-    grid: DataFrame, copies: DataFrame, cut: CutTables, extents: DataFrame, ids: Sequence[str] | None
+    grid: DataFrame, copies: DataFrame, facts: StreamFacts, extents: DataFrame, ids: Sequence[str] | None
 ) -> DataFrame:
     """Messages that readers lack, with the reason."""
     cells = (
-        grid.join(F.broadcast(cut.expected), ["virtual", "origin"])
+        grid.join(F.broadcast(facts.expected), ["virtual", "origin"])
         .where(~F.exists("copies", lambda copy: copy["stream"] == F.col("stream")))
         .join(F.broadcast(extents), [*ORIGIN, "stream"], how="left")
         .join(F.broadcast(find_oldest_at_origins(extents)), ["virtual", "origin"], how="left")
-        .join(F.broadcast(_find_oldest_sourced(copies, cut)), [*ORIGIN, "stream"], how="left")
+        .join(F.broadcast(_find_oldest_sourced(copies, facts)), [*ORIGIN, "stream"], how="left")
         .withColumn("least", F.coalesce("oldest_sourced", "least"))
         .withColumn("time_ns", F.coalesce("own.time_ns", "first_arrival"))
         .withColumn("key", F.coalesce("usual_key", F.col("own.keys")[0]))
     )
     return (
-        cells.transform(_with_key_counts, copies, cut)
+        cells.transform(_with_key_counts, copies, facts)
         .transform(_with_same_id, copies, ids)
         .transform(_with_newer_absent)
-        .transform(_with_younger_absent, cut)
+        .transform(_with_younger_absent, facts)
         .withColumn("kind", _explain_absence())
         .where(F.col("kind").isNotNull())
         .selectExpr(
@@ -81,7 +81,7 @@ def _list_absence_rules() -> list[AbsenceRule]:
     # The reader has not come so far; where it has no cursor, its messages tell.
     is_ahead = seq > _find_reached()
     can_arrive = is_ahead & (is_at_origin | ~is_origin_readable)
-    is_overdue = F.col("is_capture") | (F.col("time_ns") + LATE_NS <= F.col("reader_cut_ns"))
+    is_overdue = F.col("is_capture") | (F.col("time_ns") + LATE_NS <= F.col("reader_snapshot_ns"))
     is_left_by_limit = _is_oldest() & _is_kept_by_number() & ~F.col("is_purged")
     is_former = F.col("former") != ""
     is_before_origin = has_cursor & ~is_former & (seq < F.col("origin_first"))
@@ -120,7 +120,7 @@ def _may_be_removed() -> Column:
     old_since = F.col("time_ns") + F.col("max_age") - slack
     is_old = F.coalesce(old_since <= F.col("reader_read_ns"), F.lit(True))
     # It may be the first one that the stream has ever removed.
-    is_newly_old = F.coalesce(is_old & (old_since > F.col("reader_cut_ns")), F.lit(False))
+    is_newly_old = F.coalesce(is_old & (old_since > F.col("reader_snapshot_ns")), F.lit(False))
     by_age = F.col("may_lose_oldest") & _is_oldest() & is_newly_old
     by_limit = by_age | F.col("has_holes") & (
         F.col("may_lose_any")
@@ -160,7 +160,7 @@ def _may_be_rolled_up() -> Column:
     is_all_newer = F.col("lost_oldest") & _is_oldest() & (F.col("has_since") + SKEW_NS >= F.col("time_ns"))
     are_newer = F.coalesce(_are_newer_kept(), F.lit(False)) | F.coalesce(is_all_newer, F.lit(False))
     # Of another region it may have been read before it was rolled up.
-    is_nowhere = (F.size("copies") == 0) | (F.col("kept_until") + SKEW_NS >= F.col("reader_cut_ns"))
+    is_nowhere = (F.size("copies") == 0) | (F.col("kept_until") + SKEW_NS >= F.col("reader_snapshot_ns"))
     is_guessed = F.coalesce(is_nowhere, F.lit(False)) & are_newer
 
     def is_before(rolled: str) -> Column:
@@ -174,16 +174,16 @@ def _may_be_rolled_up() -> Column:
     return F.when(is_told, told).otherwise(is_guessed)
 
 
-def _find_oldest_sourced(copies: DataFrame, cut: CutTables) -> DataFrame:
+def _find_oldest_sourced(copies: DataFrame, facts: StreamFacts) -> DataFrame:
     """Where a repair added messages: the lowest sequence among all others. Limits remove these before what it added."""
     reader = [*ORIGIN, "stream"]
     added = F.broadcast(copies.where("is_replay").select(*reader).distinct())
-    theirs = classify_by_cut(copies.join(added, reader, how="left_semi"), cut).where(F.col("part") == "cut")
+    theirs = add_part(copies.join(added, reader, how="left_semi"), facts).where(F.col("part") == "covered")
     oldest = F.coalesce(F.min(F.when(~F.col("is_replay"), F.col("origin_seq"))), F.lit(2**63 - 1))
     return theirs.groupBy(*reader).agg(oldest.alias("oldest_sourced"))
 
 
-def _with_key_counts(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
+def _with_key_counts(cells: DataFrame, copies: DataFrame, facts: StreamFacts) -> DataFrame:
     """
     Add to *cells* how many messages of the key the reader has, and from when to when, if these may have replaced others.
 
@@ -191,7 +191,7 @@ def _with_key_counts(cells: DataFrame, copies: DataFrame, cut: CutTables) -> Dat
     the reader's oldest message of any key. *rolled_until* is the time of its last roll-up of the key, *all_rolled_until*
     that of all keys; the others of these names are those of the reader that has the last one.
     """
-    if not cut.keeps_last:
+    if not facts.keeps_last:
         nothing = F.lit(None).cast("bigint")
         names = "kept", "kept_since", "kept_until", "kept_from", "has_since", "replaced_until"
         rolled = "rolled_until", "rolled_anywhere", "all_rolled_until", "all_rolled_anywhere"
@@ -284,9 +284,9 @@ def _with_newer_absent(cells: DataFrame) -> DataFrame:
     return cells.withColumn("newer_absent", _count_younger(was_there, "key"))
 
 
-def _with_younger_absent(cells: DataFrame, cut: CutTables) -> DataFrame:
+def _with_younger_absent(cells: DataFrame, facts: StreamFacts) -> DataFrame:
     """Add to *cells* how many younger messages of any key the reader has removed in front of what it has of their origins."""
-    if not cut.has_removed_early:
+    if not facts.has_removed_early:
         return cells.withColumn("younger_absent", F.lit(None).cast("bigint"))
     is_passed = F.col("cursor").isNull() | (F.col("origin_seq") <= _find_reached())
     return cells.withColumn(

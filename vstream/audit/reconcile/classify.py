@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from vstream.audit.reconcile.absence import classify_absent
 from vstream.audit.reconcile.differing_messages import DifferingMessages
-from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, classify_by_cut, select_rows_near
+from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, add_part, select_rows_near
 from vstream.audit.reconcile.removal import (
     find_oldest_at_origins,
     is_early_at_origin,
@@ -24,8 +24,8 @@ from vstream.audit.reconcile.removal import (
     may_be_gone_at_origin,
 )
 from vstream.audit.spark.local_frames import make_table
-from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import make_schema
+from vstream.audit.tables.stream_facts import StreamFacts
 from vstream.audit.tables.stream_settings import is_origin
 
 DIFFERENCES = make_schema("""
@@ -52,7 +52,7 @@ _HOLES: Final = make_schema("virtual string, origin string, region string, first
 def find_message_differences(
     messages: DifferingMessages,
     copies: DataFrame,
-    cut: CutTables,
+    facts: StreamFacts,
     extents: DataFrame,
     suspects: DataFrame,
     canaries: Mapping[str, Sequence[str]],
@@ -60,9 +60,9 @@ def find_message_differences(
     size: int = BUCKET_SIZE,
 ) -> DataFrame:
     """DIFFERENCES of the messages of *messages* in the buckets `suspects`, except for those of order; *canaries* by virtual stream."""
-    grid = _tabulate_messages(messages.differing, cut, suspects, size).persist()
-    absent = classify_absent(grid, copies, cut, extents, messages.ids)
-    result = _classify_present(grid).unionByName(absent).unionByName(_classify_at_origins(grid, cut, extents))
+    grid = _tabulate_messages(messages.differing, facts, suspects, size).persist()
+    absent = classify_absent(grid, copies, facts, extents, messages.ids)
+    result = _classify_present(grid).unionByName(absent).unionByName(_classify_at_origins(grid, facts, extents))
     return _excuse_late_canaries(result, grid, canaries) if canaries else result
 
 
@@ -81,12 +81,12 @@ def _excuse_late_canaries(result: DataFrame, grid: DataFrame, canaries: Mapping[
     return result.join(F.broadcast(late), [*MESSAGE], how="left").withColumn("kind", kind).drop("is_late")
 
 
-def _tabulate_messages(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> DataFrame:
+def _tabulate_messages(copies: DataFrame, facts: StreamFacts, suspects: DataFrame, size: int) -> DataFrame:
     """Each message of a suspect bucket: what its origin has, what each reader has, and what most readers have."""
     is_own, is_copy = F.col("is_origin"), ~F.col("is_origin")
     cells = (
-        classify_by_cut(copies, cut)
-        .where(F.col("part") == "cut")
+        add_part(copies, facts)
+        .where(F.col("part") == "covered")
         .withColumn("bucket", F.expr(f"origin_seq div {size}"))
         .join(suspects, [*ORIGIN, "bucket"], how="left_semi")
         .groupBy(*MESSAGE, "is_origin", "stream", "region")
@@ -140,13 +140,13 @@ def _classify_present(grid: DataFrame) -> DataFrame:
     )
 
 
-def _classify_at_origins(grid: DataFrame, cut: CutTables, extents: DataFrame) -> DataFrame:
+def _classify_at_origins(grid: DataFrame, facts: StreamFacts, extents: DataFrame) -> DataFrame:
     """Messages that readers have and the origin lacks although no limit removes them there, and duplicated rows."""
     number = F.col("own.number")
     is_missing = number.isNull() & (F.col("former") == "") & F.col("origin_last").isNotNull()
     is_gone = is_missing & ~may_be_gone_at_origin()
     return (
-        grid.join(F.broadcast(cut.origins), ["virtual", "origin"])
+        grid.join(F.broadcast(facts.origins), ["virtual", "origin"])
         .join(F.broadcast(find_oldest_at_origins(extents)), ["virtual", "origin"], how="left")
         .withColumn("time_ns", F.coalesce("own.time_ns", "first_arrival"))
         .select(
@@ -166,11 +166,11 @@ def _classify_at_origins(grid: DataFrame, cut: CutTables, extents: DataFrame) ->
     )
 
 
-def find_expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
+def find_expired_before_read(extents: DataFrame, facts: StreamFacts) -> DataFrame:
     """DIFFERENCES for messages that origins removed before readers sourced them, one row per range; reads no messages."""
     cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)), F.col("origin_began") - 1)
     return (
-        cut.expected.where(F.col("cursor").isNotNull())
+        facts.expected.where(F.col("cursor").isNotNull())
         .withColumn("former", F.lit(""))
         .join(F.broadcast(extents), [*ORIGIN, "stream"], how="left")
         .where((cursor < F.col("origin_first") - 1) & ~is_replaced_alike())
@@ -182,16 +182,16 @@ def find_expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
     )
 
 
-def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET_SIZE) -> DataFrame | None:
+def find_purged_buckets(copies: DataFrame, facts: StreamFacts, *, size: int = BUCKET_SIZE) -> DataFrame | None:
     """
     Buckets (virtual, origin, former, bucket) whose messages the origins lack although no limit has removed them.
 
     None if there are none: the youngest message that is gone decides.
     """
     is_aging = F.col("origin_max_age").isNotNull() & (F.col("origin_first") > 1)
-    limited = cut.origins.where(is_aging | (F.col("origin_first_kept") < F.col("origin_first")))
+    limited = facts.origins.where(is_aging | (F.col("origin_first_kept") < F.col("origin_first")))
     lasts = [(row.origin_first - 1) // size for row in limited.select("origin_first").collect()]
-    if not lasts or cut.is_narrow:
+    if not lasts or facts.is_narrow:
         return None
 
     def select_young(rows: DataFrame) -> DataFrame:
@@ -208,16 +208,16 @@ def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET
     return select_young(copies).select(*ORIGIN, F.expr(f"origin_seq div {size}").alias("bucket")).distinct()
 
 
-def find_deleted_everywhere(copies: DataFrame, cut: CutTables, with_canary: Collection[str]) -> DataFrame:
+def find_deleted_everywhere(copies: DataFrame, facts: StreamFacts, with_canary: Collection[str]) -> DataFrame:
     """
-    DIFFERENCES of messages missing in the middle of origins (`CutTables.holes`) and in all readers: one row per range.
+    DIFFERENCES of messages missing in the middle of origins (`StreamFacts.holes`) and in all readers: one row per range.
 
     *with_canary* are the virtual streams whose canaries are deleted again.
     """
     spark, key, seq = copies.sparkSession, ["virtual", "origin"], F.col("origin_seq")
-    holes = F.broadcast(make_table(spark, [hole[:5] for hole in cut.holes], _HOLES))
+    holes = F.broadcast(make_table(spark, [hole[:5] for hole in facts.holes], _HOLES))
     # What is gone behind the last message has the end of the stream behind it; of a capture that is not known for sure.
-    ends = [(virtual, origin, last + 1) for virtual, origin, _, _, last, is_capture in cut.holes if not is_capture]
+    ends = [(virtual, origin, last + 1) for virtual, origin, _, _, last, is_capture in facts.holes if not is_capture]
     held = (
         copies.where(F.col("former") == "")
         .join(holes, key)
@@ -228,8 +228,8 @@ def find_deleted_everywhere(copies: DataFrame, cut: CutTables, with_canary: Coll
         .withColumn("before", F.lag(seq).over(Window.partitionBy(*key).orderBy(seq)))
     )
     gaps = held.where(seq > F.col("before") + 1).withColumn("number", seq - F.col("before") - 1)
-    if names := {virtual for virtual, *_ in cut.holes} & {*with_canary}:
-        gaps = gaps.join(_find_canaries(gaps, copies, cut, names), [*key, "before"], how="left")
+    if names := {virtual for virtual, *_ in facts.holes} & {*with_canary}:
+        gaps = gaps.join(_find_canaries(gaps, copies, facts, names), [*key, "before"], how="left")
     else:
         gaps = gaps.withColumn("kind", F.lit(None))
     return gaps.join(holes, key).selectExpr(
@@ -239,14 +239,14 @@ def find_deleted_everywhere(copies: DataFrame, cut: CutTables, with_canary: Coll
     )
 
 
-def _find_canaries(gaps: DataFrame, copies: DataFrame, cut: CutTables, names: Collection[str]) -> DataFrame:
+def _find_canaries(gaps: DataFrame, copies: DataFrame, facts: StreamFacts, names: Collection[str]) -> DataFrame:
     """
     Those of *gaps* that canaries of the virtual streams *names* may have left: virtual, origin, before, kind.
 
     A reader has stored and deleted as many messages between the neighbours: they were not lost on their way to it.
     """
     spark, key, reader = copies.sparkSession, ["virtual", "origin"], ["virtual", "stream"]
-    rows = [row for row in cut.rows if row.virtual in names and not is_origin(row) and row.error is None]
+    rows = [row for row in facts.rows if row.virtual in names and not is_origin(row) and row.error is None]
     lasts = F.broadcast(make_table(spark, [(row.virtual, row.stream, row.last_seq) for row in rows], _LASTS))
     stored = copies.where(~F.col("is_origin")).join(lasts, reader).where(F.col("seq") <= F.col("last_seq"))
     absent = F.col("seq") - F.row_number().over(Window.partitionBy(*reader).orderBy("seq"))
@@ -269,12 +269,14 @@ def _find_canaries(gaps: DataFrame, copies: DataFrame, cut: CutTables, names: Co
     )
 
 
-def find_misplaced(copies: DataFrame, cut: CutTables, ahead: Iterable[int], *, size: int = BUCKET_SIZE) -> DataFrame:
+def find_misplaced(
+    copies: DataFrame, facts: StreamFacts, ahead: Iterable[int], *, size: int = BUCKET_SIZE
+) -> DataFrame:
     """DIFFERENCES of impossible copies: of a message that never existed, or (buckets *ahead*) that its origin has lost."""
     rows = select_rows_near(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
     kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
     return (
-        classify_by_cut(rows, cut)
+        add_part(rows, facts)
         .withColumn("kind", kind)
         .where(F.col("kind").isNotNull())
         .select(*MESSAGE, "stream", "region", "kind", "seq", F.lit(1).cast("bigint").alias("number"), "time_ns", "key")

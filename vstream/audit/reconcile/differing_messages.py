@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from vstream.audit.normalise.normalise import COPIES
 from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, select_rows_near
 from vstream.audit.spark.local_frames import collect_arrow, from_arrow, plain_rows
-from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import make_schema
+from vstream.audit.tables.stream_facts import StreamFacts
 from vstream.value_class import value_class
 
 _EXTENTS: Final = make_schema(
@@ -55,9 +55,11 @@ def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], 
     )
 
 
-def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, out_of_order: DataFrame) -> DifferingMessages:
+def select_differing(
+    rows: pa.Table, copies: DataFrame, facts: StreamFacts, out_of_order: DataFrame
+) -> DifferingMessages:
     """Select the messages that may be wrong from *rows*, which are those of the buckets to check."""
-    differing = _find_differing(rows, cut.readers)
+    differing = _find_differing(rows, facts.readers)
     behind = _find_behind(rows, out_of_order)
     spark = copies.sparkSession
     return DifferingMessages(
@@ -131,7 +133,7 @@ def find_misplaced_buckets(buckets: pa.Table) -> set[tuple[str, int]]:
 def measure_extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
     """By stream and origin: the lowest and highest sequence of the origin that was read from the stream."""
     result = (
-        buckets.filter(pc.equal(buckets["part"], "cut"))
+        buckets.filter(pc.equal(buckets["part"], "covered"))
         .group_by([*ORIGIN, "stream"])
         .aggregate([("least", "min"), ("greatest", "max")])
     )

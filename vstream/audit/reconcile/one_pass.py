@@ -18,17 +18,26 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from vstream.audit.reconcile import bucket_digests, order
+from vstream.audit.reconcile import order
+from vstream.audit.reconcile.bucket_digests import (
+    COLUMNS,
+    FOLDED,
+    GIVEN_UP_LAST_SEQ,
+    fold,
+    make_file_fold,
+    make_partition_fold,
+    merge_digests,
+)
 from vstream.audit.reconcile.reconcile import (
     BUCKET_SIZE,
     BUCKETS,
     SUBSTREAMS,
     Substream,
-    classify_by_cut,
+    add_part,
     select_rows_near,
 )
 from vstream.audit.spark.local_frames import collect_arrow, from_arrow, make_table
-from vstream.audit.tables.cut_tables import CutTables
+from vstream.audit.tables.stream_facts import StreamFacts
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
 
@@ -51,7 +60,7 @@ class SinglePassResult:
 
 def fold_copies(
     copies: DataFrame,
-    cut: CutTables,
+    facts: StreamFacts,
     substreams: Sequence[Substream],
     files: Sequence[str] | None,
     *,
@@ -63,26 +72,24 @@ def fold_copies(
         substream.substream for substream in substreams if not substream.is_origin and substream.origin is not None
     )
     if on_driver:
-        along = collect_arrow(copies.select(*bucket_digests.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
-        folded = bucket_digests.fold(along.combine_chunks().to_batches(), readers, size)
+        along = collect_arrow(copies.select(*COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
+        folded = fold(along.combine_chunks().to_batches(), readers, size)
     elif files and {urlsplit(file).scheme for file in files} == {"file"}:
         numbers = copies.sparkSession.range(0, len(files), 1, len(files))
-        folded = collect_arrow(
-            numbers.mapInArrow(bucket_digests.make_file_fold(files, readers, size), bucket_digests.FOLDED)
-        )
+        folded = collect_arrow(numbers.mapInArrow(make_file_fold(files, readers, size), FOLDED))
     else:
         # From any place; it costs more per row than files that executors can open by path.
-        work = bucket_digests.make_partition_fold(readers, size)
-        folded = collect_arrow(copies.select(*bucket_digests.COLUMNS).mapInArrow(work, bucket_digests.FOLDED))
-    return _combine(folded, copies, cut, substreams, size)
+        work = make_partition_fold(readers, size)
+        folded = collect_arrow(copies.select(*COLUMNS).mapInArrow(work, FOLDED))
+    return _combine(folded, copies, facts, substreams, size)
 
 
 def _combine(
-    digests: pa.Table, copies: DataFrame, cut: CutTables, substreams: Sequence[Substream], size: int
+    digests: pa.Table, copies: DataFrame, facts: StreamFacts, substreams: Sequence[Substream], size: int
 ) -> SinglePassResult:
     spark = copies.sparkSession
     is_digest = pc.is_valid(digests["bucket"])
-    buckets = _make_buckets(bucket_digests.merge_digests(digests.filter(is_digest)), copies, cut, substreams, size)
+    buckets = _make_buckets(merge_digests(digests.filter(is_digest)), copies, facts, substreams, size)
     places = {substream.substream: tuple(getattr(substream, name) for name in _PLACE) for substream in substreams}
     segments = _without_single_segments(
         digests.filter(pc.invert(is_digest)).select(["substream", "seq", "least", "last_seq", "greatest"])
@@ -106,16 +113,14 @@ def _combine(
 def _without_single_segments(segments: pa.Table) -> pa.Table:
     """*segments* of substreams that have several, or too many: one alone steps back behind nothing."""
     counts = segments.group_by("substream", use_threads=False).aggregate([([], "count_all"), ("last_seq", "min")])
-    is_told = pc.or_(
-        pc.greater(counts["count_all"], 1), pc.equal(counts["last_seq_min"], bucket_digests.GIVEN_UP_LAST_SEQ)
-    )
+    is_told = pc.or_(pc.greater(counts["count_all"], 1), pc.equal(counts["last_seq_min"], GIVEN_UP_LAST_SEQ))
     return segments.filter(
         pc.is_in(segments["substream"], value_set=counts.filter(is_told)["substream"].combine_chunks())
     )
 
 
 def _make_buckets(
-    digests: pa.Table, copies: DataFrame, cut: CutTables, substreams: Sequence[Substream], size: int
+    digests: pa.Table, copies: DataFrame, facts: StreamFacts, substreams: Sequence[Substream], size: int
 ) -> pa.Table:
     """
     BUCKETS of *digests*.
@@ -125,7 +130,7 @@ def _make_buckets(
     """
     firsts, lasts = [], []
     for item in substreams:
-        first, last = cut.bounds.get((item.virtual, item.origin or ""), (None, None))
+        first, last = facts.bounds.get((item.virtual, item.origin or ""), (None, None))
         firsts.append(first)
         lasts.append(last if item.former == "" else None)
     numbers = pa.array([substream.substream for substream in substreams], pa.int64())
@@ -135,27 +140,29 @@ def _make_buckets(
             "`copies` has rows of a substream that `streams` does not know", hint="start again with `--from normalise`"
         )
     is_mixed = pc.fill_null(pc.greater(digests["greatest"], pa.array(lasts, pa.int64()).take(which)), False)
-    if cut.is_narrow:
+    if facts.is_narrow:
         is_former = pa.array([substream.former != "" for substream in substreams], pa.bool_()).take(which)
         is_older = pc.less(digests["least"], pa.array(firsts, pa.int64()).take(which))
         is_mixed = pc.or_(is_mixed, pc.or_(is_former, pc.fill_null(is_older, False)))
-    parts = pa.array(["foreign" if substream.origin is None else "cut" for substream in substreams], pa.string())
+    parts = pa.array(["foreign" if substream.origin is None else "covered" for substream in substreams], pa.string())
     plain = _as_buckets(digests, which, substreams, parts.take(which)).filter(pc.invert(is_mixed))
     mixed = digests.filter(is_mixed).select(["substream", "bucket"])
-    return pa.concat_tables([plain, _split_by_part(mixed, copies, cut, substreams, size)]) if mixed.num_rows else plain
+    return (
+        pa.concat_tables([plain, _split_by_part(mixed, copies, facts, substreams, size)]) if mixed.num_rows else plain
+    )
 
 
 def _split_by_part(
-    mixed: pa.Table, copies: DataFrame, cut: CutTables, substreams: Sequence[Substream], size: int
+    mixed: pa.Table, copies: DataFrame, facts: StreamFacts, substreams: Sequence[Substream], size: int
 ) -> pa.Table:
     """BUCKETS of the *mixed* buckets, separately for each part."""
     schema = StructType([SUBSTREAMS["substream"], BUCKETS["bucket"]])
     those = from_arrow(copies.sparkSession, mixed, schema)
     rows = collect_arrow(
-        classify_by_cut(select_rows_near(copies, mixed["bucket"].to_pylist(), size), cut)
+        add_part(select_rows_near(copies, mixed["bucket"].to_pylist(), size), facts)
         .withColumn("bucket", F.expr(f"coalesce(origin_seq, seq) div {size}"))
         .join(F.broadcast(those), ["substream", "bucket"], how="left_semi")
-        .select("part", *bucket_digests.COLUMNS)
+        .select("part", *COLUMNS)
     ).combine_chunks()
     numbers = pa.array([substream.substream for substream in substreams], pa.int64())
     names = rows["part"].combine_chunks().dictionary_encode()
@@ -166,9 +173,7 @@ def _split_by_part(
     which = pc.index_in(rows["substream"], value_set=numbers).cast(pa.int64())
     both = pc.add(pc.multiply(which, count), names.indices.cast(pa.int64()))
     rows = rows.set_column(rows.column_names.index("substream"), "substream", both)
-    result = bucket_digests.merge_digests(
-        bucket_digests.fold(rows.select(bucket_digests.COLUMNS).to_batches(), frozenset(), size)
-    )
+    result = merge_digests(fold(rows.select(COLUMNS).to_batches(), frozenset(), size))
     which = pc.divide(result["substream"], count)
     part = names.dictionary.take(pc.subtract(result["substream"], pc.multiply(which, count)))
     return _as_buckets(result, which, substreams, part)

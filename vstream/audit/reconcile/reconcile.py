@@ -23,10 +23,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from xxhash import xxh64_intdigest
 
-from vstream.audit.connector.stream_cuts import SKEW_NS
+from vstream.audit.connector.stream_snapshots import SKEW_NS
 from vstream.audit.spark.local_frames import collect_arrow, plain_rows
-from vstream.audit.tables.cut_tables import CutTables
 from vstream.audit.tables.schema import make_schema
+from vstream.audit.tables.stream_facts import StreamFacts
 
 BUCKET_SIZE: Final = 4096
 
@@ -49,8 +49,8 @@ BUCKETS = StructType(
     ]
 )
 """
-Columns of BUCKETS, one digest per row. *part* says what the copies are: `cut` (up to the origin's last sequence),
-`ahead` (above it, although stored before the cut), `later` (above it, stored after the cut), `earlier` (written before
+Columns of BUCKETS, one digest per row. *part* says what the copies are: `covered` (up to the origin's last sequence),
+`ahead` (above it, although stored before the facts), `later` (above it, stored after the facts), `earlier` (written before
 the time from which streams were read) or `foreign` (not copies of messages of the virtual stream). *payloads*, *keys*
 and *subjects* are sums (`one_pass`) of hashes: of origin sequence and digest, of digest and key, and of the subject in
 the origin; *with_subject* is how many copies have the last one.
@@ -72,12 +72,12 @@ class Substream(NamedTuple):
     is_origin: bool
 
 
-def build_substreams(copies: DataFrame, cut: CutTables) -> list[Substream]:
-    """SUBSTREAMS of `copies` (`normalise.COPIES`), from the cut alone, except for origins that were created again."""
+def build_substreams(copies: DataFrame, facts: StreamFacts) -> list[Substream]:
+    """SUBSTREAMS of `copies` (`normalise.COPIES`), from the streams alone, except for origins that were created again."""
     names = [name for name in SUBSTREAMS.names if name not in ("substream", "region", "is_origin")]
     formers = copies.where(F.col("former") != "").select(*names).distinct().collect()
-    places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in cut.substreams}
-    rows = [(virtual, origin, "", stream, *more) for virtual, origin, stream, *more in cut.substreams]
+    places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in facts.substreams}
+    rows = [(virtual, origin, "", stream, *more) for virtual, origin, stream, *more in facts.substreams]
     rows += [(*former, *places[former.virtual, former.stream]) for former in formers]
     return [Substream(_substream_id_of(row), *row) for row in rows]
 
@@ -116,25 +116,25 @@ def select_rows_near(copies: DataFrame, buckets: Iterable[int], size: int) -> Da
     return copies.where(reduce(or_, terms, F.lit(False)))
 
 
-def classify_by_cut(copies: DataFrame, cut: CutTables) -> DataFrame:
+def add_part(copies: DataFrame, facts: StreamFacts) -> DataFrame:
     """Add `part` to *copies*, with the values of BUCKETS."""
-    bounds = cut.origins.select("virtual", "origin", "origin_first", "origin_last", "origin_cut_ns")
+    bounds = facts.origins.select("virtual", "origin", "origin_first", "origin_last", "origin_snapshot_ns")
     is_current = F.col("former") == ""
-    is_below = F.lit(cut.is_narrow) & (~is_current | (F.col("origin_seq") < F.col("origin_first")))
+    is_below = F.lit(facts.is_narrow) & (~is_current | (F.col("origin_seq") < F.col("origin_first")))
     is_above = is_current & (F.col("origin_seq") > F.col("origin_last"))
-    was_there = F.col("time_ns") + SKEW_NS <= F.col("origin_cut_ns")
+    was_there = F.col("time_ns") + SKEW_NS <= F.col("origin_snapshot_ns")
     return copies.join(F.broadcast(bounds), ["virtual", "origin"], how="left").withColumn(
         "part",
         F.when(F.col("origin").isNull(), "foreign")
         .when(is_above & was_there, "ahead")
         .when(is_above, "later")
         .when(is_below, "earlier")
-        .otherwise("cut"),
+        .otherwise("covered"),
     )
 
 
 def find_suspects(
-    buckets: pa.Table, out_of_order: DataFrame | None, cut: CutTables, *, size: int = BUCKET_SIZE
+    buckets: pa.Table, out_of_order: DataFrame | None, facts: StreamFacts, *, size: int = BUCKET_SIZE
 ) -> list[tuple[str, str, str, int]]:
     """
     The buckets to compare, as (virtual, origin, former, bucket): those not proven to be equal everywhere.
@@ -142,7 +142,7 @@ def find_suspects(
     *buckets* are BUCKETS, *out_of_order* `order.OUT_OF_ORDER`, if there are any. Of a message that is there twice, the second
     copy steps back.
     """
-    suspects = set(plain_rows(_select_unproven(_compare_digests(buckets), cut)))
+    suspects = set(plain_rows(_select_unproven(_compare_digests(buckets), facts)))
     if out_of_order is not None:
         begin, end = F.expr(f"least div {size}"), F.expr(f"least(greatest, before) div {size}")
         # Of readers that are out of order everywhere there is a row for each message.
@@ -155,7 +155,7 @@ def find_suspects(
 
 def _compare_digests(buckets: pa.Table) -> pa.Table:
     """By bucket: the digests of its origin, and the least and greatest ones of the readers."""
-    rows = buckets.filter(pc.equal(buckets["part"], "cut"))
+    rows = buckets.filter(pc.equal(buckets["part"], "covered"))
     is_own, nothing = rows["is_origin"], pa.scalar(None, pa.int64())
     has_subject = pc.and_(pc.invert(is_own), pc.greater(rows["with_subject"], 0))
     columns = {name: rows[name] for name in (*ORIGIN, "bucket", "greatest")}
@@ -171,10 +171,10 @@ def _compare_digests(buckets: pa.Table) -> pa.Table:
     return pa.table(columns).group_by([*ORIGIN, "bucket"], use_threads=False).aggregate([*ends, *greatest, *sums])
 
 
-def _select_unproven(compared: pa.Table, cut: CutTables) -> pa.Table:
+def _select_unproven(compared: pa.Table, facts: StreamFacts) -> pa.Table:
     """The buckets of which the digests do not prove that every reader has what the origin has."""
-    facts = ("origin_first", "origin_last", "origin_may_lose_oldest", "readers")
-    origins = collect_arrow(cut.origins.select("virtual", "origin", *facts))
+    columns = ("origin_first", "origin_last", "origin_may_lose_oldest", "readers")
+    origins = collect_arrow(facts.origins.select("virtual", "origin", *columns))
     rows = compared.join(origins, keys=["virtual", "origin"], join_type="left outer")
 
     def is_same(left: str, right: str) -> pa.ChunkedArray:

@@ -40,8 +40,8 @@ from vstream.audit.state.verified import (
     can_verify,
 )
 from vstream.audit.tables.audit_tables import AuditTables
-from vstream.audit.tables.cut_tables import CutTables, tabulate_verified
 from vstream.audit.tables.schema import MESSAGES, STREAMS, make_schema
+from vstream.audit.tables.stream_facts import StreamFacts, tabulate_verified
 from vstream.audit.tables.stream_settings import is_origin
 from vstream.audit.tables.table_store import TableStore
 from vstream.value_class import value_class
@@ -98,8 +98,8 @@ def judge_unverified(
         store = TableStore(streams.sparkSession, None if in_memory else uri)
         messages = state.read_unverified(verified).unionByName(state_messages.arrivals)
         audited = replace(pipeline, store=store, verified=verified).audit(messages, streams)
-        report, copies, cut = audited.report, audited.copies, audited.cut
-        disturbed = find_disturbed(verified, copies, report, cut)
+        report, copies, facts = audited.report, audited.copies, audited.facts
+        disturbed = find_disturbed(verified, copies, report, facts)
         verified = verified.without(disturbed)
         if verified.virtuals:
             disturbed |= find_known_ids(copies, verified, state.read_verified(verified))
@@ -107,20 +107,20 @@ def judge_unverified(
             break
         verified = verified.without(disturbed)
     if report.messages >= at_least:
-        state.record_verified(verify_messages(verified, copies, audited.buckets, report, cut))
+        state.record_verified(verify_messages(verified, copies, audited.buckets, report, facts))
     return audited
 
 
-def find_disturbed(verified: VerifiedPart, copies: DataFrame, report: Report, cut: CutTables) -> set[str]:
+def find_disturbed(verified: VerifiedPart, copies: DataFrame, report: Report, facts: StreamFacts) -> set[str]:
     """
     The virtual streams of *verified* that have to be judged as a whole.
 
-    *copies*, *report* and *cut* are those of what is unverified.
+    *copies*, *report* and *facts* are those of what is unverified.
     """
     if not verified.virtuals:
         return set()
     names = {item.virtual for item in verified.virtuals}
-    firsts = [(virtual, origin, first) for (virtual, origin), (first, _) in cut.bounds.items() if first is not None]
+    firsts = [(virtual, origin, first) for (virtual, origin), (first, _) in facts.bounds.items() if first is not None]
     is_new = F.col("seq") > F.col("read_to")
     # The origin's own time is when a message was written; without its copy there, that of another.
     tells_time = F.col("is_origin") | (F.col("origin_seq") < F.col("first"))
@@ -165,11 +165,11 @@ def _select(copies: DataFrame, virtuals: Iterable[str]) -> DataFrame:
 
 
 def verify_messages(
-    verified: VerifiedPart, copies: DataFrame, buckets: DataFrame, report: Report, cut: CutTables
+    verified: VerifiedPart, copies: DataFrame, buckets: DataFrame, report: Report, facts: StreamFacts
 ) -> VerifiedPart:
     """*verified* with all that the audit of *copies* lets be verified; *verified* were not judged by it."""
     rows: dict[str, list[Any]] = defaultdict(list)
-    for row in cut.rows:
+    for row in facts.rows:
         rows[row.virtual].append(row)
     is_bad = {item.virtual for item in report.findings if item.code not in _QUIET}
     before = {item.virtual: item for item in verified.virtuals}
@@ -178,9 +178,9 @@ def verify_messages(
         stream.virtual for stream in report.streams if stream.rows > verified.count(stream.virtual, stream.stream)
     }
     origins: dict[str, set[str]] = defaultdict(set)
-    for virtual, origin in cut.bounds:
+    for virtual, origin in facts.bounds:
         origins[virtual].add(origin)
-    right = sorted(judged - is_bad - cut.counters)
+    right = sorted(judged - is_bad - facts.counters)
     virtuals = [name for name in right if _can_verify_all(rows[name], origins[name])]
     parts = [item for name, item in before.items() if name not in judged]
     if virtuals:
@@ -228,7 +228,7 @@ class _Verification:
     def _find_arrived(self) -> Mapping[tuple[str, str, str], int]:
         """By virtual stream, origin and reader: the last sequence that has arrived, even if it was removed since."""
         table = collect_arrow(self._buckets)
-        theirs = table.filter(pc.and_(pc.invert(table["is_origin"]), pc.equal(table["part"], "cut")))
+        theirs = table.filter(pc.and_(pc.invert(table["is_origin"]), pc.equal(table["part"], "covered")))
         group = ["virtual", "origin", "stream"]
         last = theirs.group_by(group).aggregate([("greatest", "max")]).select([*group, "greatest_max"])
         arrived = {tuple(place): seq for *place, seq in plain_rows(last)}
@@ -280,13 +280,13 @@ class _Verification:
                 F.count_if(F.col("until").isNull() | (F.col("former") != "")).alias("strange"),
             )
         )
-        facts: dict[str, dict[tuple[str, str | None], Any]] = defaultdict(dict)
+        counts_of: dict[str, dict[tuple[str, str | None], Any]] = defaultdict(dict)
         for row in table.collect():
-            facts[row.virtual][row.stream, row.origin] = row
+            counts_of[row.virtual][row.stream, row.origin] = row
         verified = []
         for virtual, rows in self._rows.items():
-            if not any(row.strange for row in facts[virtual].values()):
-                item = self._verify_virtual(virtual, rows, facts[virtual], ends)
+            if not any(row.strange for row in counts_of[virtual].values()):
+                item = self._verify_virtual(virtual, rows, counts_of[virtual], ends)
                 verified += [item] if item is not None else []
         return verified
 
@@ -294,7 +294,7 @@ class _Verification:
         self,
         virtual: str,
         rows: Sequence[Any],
-        facts: Mapping[tuple[str, str | None], Any],
+        counts_of: Mapping[tuple[str, str | None], Any],
         ends: Mapping[tuple[str, str], int],
     ) -> VerifiedVirtual | None:
         """None if they are not all messages of their origins from one on."""
@@ -303,7 +303,7 @@ class _Verification:
         for row in rows:
             routes, unverified = [], []
             for origin in [row.stream] if is_origin(row) else origins:
-                fact = facts.get((row.stream, origin))
+                fact = counts_of.get((row.stream, origin))
                 before = self._verified.routes.get((virtual, origin, row.stream), NO_ROUTE)
                 count = before.messages + (fact.messages if fact else 0)
                 first = fact.first if fact and not before.messages else before.first

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from vstream.audit.connector.values import StreamCut
+from vstream.audit.connector.values import ReadSnapshot
 from vstream.audit.extract.plan import ExtractPlan
 from vstream.audit.request import uri_of
 from vstream.audit.spark.local_frames import make_table
@@ -36,7 +36,7 @@ from vstream.errors import VstreamError
 from vstream.files import write_private
 from vstream.value_class import value_class
 
-ReadMessages = Callable[[Sequence[StreamCut]], DataFrame]
+ReadMessages = Callable[[Sequence[ReadSnapshot]], DataFrame]
 
 MANIFEST: Final = "manifest.json"
 _PART_COLUMN: Final = "part"
@@ -78,10 +78,12 @@ class StreamPosition:
         """The virtual stream, and the stream."""
         return self.virtual, self.stream
 
-    def is_of(self, cut: StreamCut) -> bool:
-        """Whether *cut* can be of the same stream, with messages added at the end or removed at the beginning."""
-        is_longer = self.first_seq <= cut.first_seq and self.last_seq <= cut.last_seq
-        return self.created == cut.created and is_longer and (self.last is None or cut.first_seq <= self.last[0])
+    def is_of(self, snapshot: ReadSnapshot) -> bool:
+        """Whether *snapshot* can be of the same stream, with messages added at the end or removed at the beginning."""
+        is_longer = self.first_seq <= snapshot.first_seq and self.last_seq <= snapshot.last_seq
+        return (
+            self.created == snapshot.created and is_longer and (self.last is None or snapshot.first_seq <= self.last[0])
+        )
 
 
 @value_class
@@ -145,30 +147,32 @@ class AuditState:
 
     def load(self, plan: ExtractPlan) -> StateUpdate:
         """Read the new messages of *plan* from servers, as `update` does."""
-        return self.update(plan.cuts, partial(read_live_messages, self.spark, access=plan.access))
+        return self.update(plan.snapshots, partial(read_live_messages, self.spark, access=plan.access))
 
-    def update(self, cuts: Sequence[StreamCut], read: ReadMessages) -> StateUpdate:
+    def update(self, snapshots: Sequence[ReadSnapshot], read: ReadMessages) -> StateUpdate:
         """
-        Read the new messages of *cuts* with *read*, keep them, and return all messages of the streams.
+        Read the new messages of *snapshots* with *read*, keep them, and return all messages of the streams.
 
         Raises UnusableStateError if the state is of another topology or of other servers, or has lost files.
         """
-        manifest = self._load(cuts)
+        manifest = self._load(snapshots)
         self._remove_unlisted(manifest)
         before = {position.key: position for position in manifest.streams}
-        readable = {_key(cut): cut for cut in cuts if cut.error is None}
+        readable = {_key(snapshot): snapshot for snapshot in snapshots if snapshot.error is None}
         same = {key: item for key, item in before.items() if key in readable and item.is_of(readable[key])}
         removed = self._find_removed(same, readable, manifest)
         idle, longer = _divide_positions(same, readable, removed)
         number = max((part.number for part in manifest.parts), default=0) + 1
-        fresh = self._read_part(number, {key: cut for key, cut in readable.items() if key not in idle}, longer, read)
-        positions = {key: before[key] for key in map(_key, cuts) if key in before} | idle | fresh.positions
+        fresh = self._read_part(
+            number, {key: snapshot for key, snapshot in readable.items() if key not in idle}, longer, read
+        )
+        positions = {key: before[key] for key in map(_key, snapshots) if key in before} | idle | fresh.positions
         continued = idle.keys() | (fresh.positions.keys() & longer.keys())
         # Those that turn out to be others than they were are read again, as a whole.
         again = self._read_part(number + 1, {key: readable[key] for key in longer.keys() - continued}, {}, read)
         positions |= again.positions
         reread = [key[1] for key in readable.keys() - continued if key in before and before[key].messages]
-        verified = tuple(carry_over(manifest.verified, cuts, continued, removed))
+        verified = tuple(carry_over(manifest.verified, snapshots, continued, removed))
         merged, parts = self._merge(list(positions.values()), [*manifest.parts, *fresh.parts, *again.parts])
         self._shown = [position for position in merged if position.key in readable]
         self._save(replace(manifest, parts=tuple(parts), streams=tuple(merged), verified=verified))
@@ -199,7 +203,7 @@ class AuditState:
         if verified.virtuals != self._manifest.verified:
             self._save(replace(self._manifest, verified=verified.virtuals))
 
-    def _load(self, cuts: Sequence[StreamCut]) -> StateManifest:
+    def _load(self, snapshots: Sequence[ReadSnapshot]) -> StateManifest:
         try:
             manifest = _SHAPE.validate_json((self._directory / MANIFEST).read_bytes())
         except FileNotFoundError:
@@ -214,8 +218,8 @@ class AuditState:
         if manifest.topology != self._topology:
             raise self._refusal(f"is of `{manifest.topology}`, not of `{self._topology}`")
         created = {position.key: position.created for position in manifest.streams}
-        both = [cut for cut in cuts if cut.error is None and _key(cut) in created]
-        if both and all(created[_key(cut)] != cut.created for cut in both):
+        both = [snapshot for snapshot in snapshots if snapshot.error is None and _key(snapshot) in created]
+        if both and all(created[_key(snapshot)] != snapshot.created for snapshot in both):
             raise self._refusal(f"is of other servers, or all its {len(both)} streams were made again")
         for part in manifest.parts:
             for name, size in part.files.items():
@@ -241,13 +245,13 @@ class AuditState:
             file.unlink()
 
     def _find_removed(
-        self, positions: Mapping[Key, StreamPosition], cuts: Mapping[Key, StreamCut], manifest: StateManifest
+        self, positions: Mapping[Key, StreamPosition], snapshots: Mapping[Key, ReadSnapshot], manifest: StateManifest
     ) -> dict[Key, RemovedMessages]:
         """By stream: the kept messages that the stream has removed since, before its first message."""
         gone = []
         for key, position in positions.items():
-            if position.first_seq < cuts[key].first_seq:
-                gone.append(replace(position, ranges=_clip(position.ranges, last=cuts[key].first_seq - 1)))
+            if position.first_seq < snapshots[key].first_seq:
+                gone.append(replace(position, ranges=_clip(position.ranges, last=snapshots[key].first_seq - 1)))
         if not gone:
             return {}
         name = F.substring_index("source", " ", 1).alias("name")
@@ -261,27 +265,31 @@ class AuditState:
         return removed
 
     def _read_part(
-        self, number: int, cuts: Mapping[Key, StreamCut], existing: Mapping[Key, StreamPosition], read: ReadMessages
+        self,
+        number: int,
+        snapshots: Mapping[Key, ReadSnapshot],
+        existing: Mapping[Key, StreamPosition],
+        read: ReadMessages,
     ) -> _FreshMessages:
-        """Read *cuts* into a new part, from the last message of their *existing* positions on, or from the first one."""
-        narrow = [_narrow_after(cut, existing.get(key)) for key, cut in cuts.items()]
+        """Read *snapshots* into a new part, from the last message of their *existing* positions on, or from the first one."""
+        narrow = [_narrow_after(snapshot, existing.get(key)) for key, snapshot in snapshots.items()]
         rows: dict[Key, Any] = {}
-        if any(cut.is_readable for cut in narrow):
+        if any(snapshot.is_readable for snapshot in narrow):
             read(narrow).select(*MESSAGES.names).write.mode("overwrite").parquet(uri_of(str(self._place(number))))
             rows = self._summarize_part(number, narrow)
         positions = {}
-        for key, cut in cuts.items():
+        for key, snapshot in snapshots.items():
             if key not in existing:
-                positions[key] = _begin_position(cut, rows.get(key), number)
-            elif (extended := _extend_position(existing[key], cut, rows.get(key), number)) is not None:
+                positions[key] = _begin_position(snapshot, rows.get(key), number)
+            elif (extended := _extend_position(existing[key], snapshot, rows.get(key), number)) is not None:
                 positions[key] = extended
         new = sum(row.new for row in rows.values())
         return _FreshMessages(positions, new, [self._complete_part(number, new)] if rows else [])
 
-    def _summarize_part(self, number: int, cuts: Sequence[StreamCut]) -> dict[Key, Any]:
-        """By stream: what the part *number* has of it, and the message at the beginning of its cut."""
+    def _summarize_part(self, number: int, snapshots: Sequence[ReadSnapshot]) -> dict[Key, Any]:
+        """By stream: what the part *number* has of it, and the message at the beginning of its snapshot."""
         rows = self.spark.read.schema(MESSAGES).parquet(uri_of(str(self._place(number))))
-        anchors = make_table(self.spark, [(*_key(cut), cut.first_seq) for cut in cuts], _ANCHORS)
+        anchors = make_table(self.spark, [(*_key(snapshot), snapshot.first_seq) for snapshot in snapshots], _ANCHORS)
         facts = F.struct("seq", "time_ns", "digest")
         summary = (
             rows.join(F.broadcast(anchors), list(_KEY_COLUMNS))
@@ -358,12 +366,12 @@ class AuditState:
         )
 
 
-def _key(cut: StreamCut) -> Key:
-    return cut.stream_ref.virtual, cut.stream_ref.stream
+def _key(snapshot: ReadSnapshot) -> Key:
+    return snapshot.stream_ref.virtual, snapshot.stream_ref.stream
 
 
 def _divide_positions(
-    same: Mapping[Key, StreamPosition], cuts: Mapping[Key, StreamCut], removed: Mapping[Key, RemovedMessages]
+    same: Mapping[Key, StreamPosition], snapshots: Mapping[Key, ReadSnapshot], removed: Mapping[Key, RemovedMessages]
 ) -> tuple[dict[Key, StreamPosition], dict[Key, StreamPosition]]:
     """
     The positions of streams that have nothing new, and of those that have more, each without what was *removed*.
@@ -372,47 +380,50 @@ def _divide_positions(
     """
     idle, longer = {}, {}
     for key, position in same.items():
-        cut, messages = cuts[key], position.messages - (removed[key].number if key in removed else 0)
-        remaining = replace(position, first_seq=cut.first_seq, messages=messages)
-        if cut.last_ts is not None and (position.last_seq, position.last_ts) == (cut.last_seq, cut.last_ts):
-            if messages == cut.messages:
+        snapshot, messages = snapshots[key], position.messages - (removed[key].number if key in removed else 0)
+        remaining = replace(position, first_seq=snapshot.first_seq, messages=messages)
+        if snapshot.last_ts is not None and (position.last_seq, position.last_ts) == (
+            snapshot.last_seq,
+            snapshot.last_ts,
+        ):
+            if messages == snapshot.messages:
                 idle[key] = remaining
-        elif position.last is not None and messages <= cut.messages:
+        elif position.last is not None and messages <= snapshot.messages:
             longer[key] = remaining
     return idle, longer
 
 
-def _narrow_after(cut: StreamCut, position: StreamPosition | None) -> StreamCut:
-    """The part of *cut* to read: from the last kept message on, which shows whether the stream is the same."""
+def _narrow_after(snapshot: ReadSnapshot, position: StreamPosition | None) -> ReadSnapshot:
+    """The part of *snapshot* to read: from the last kept message on, which shows whether the stream is the same."""
     if position is None or position.last is None:
-        return cut
-    return cut.clip(first=position.last[0])
+        return snapshot
+    return snapshot.clip(first=position.last[0])
 
 
-def _begin_position(cut: StreamCut, row: Any, part: int) -> StreamPosition:
+def _begin_position(snapshot: ReadSnapshot, row: Any, part: int) -> StreamPosition:
     """The position of a stream that was read from its first message."""
     return StreamPosition(
-        virtual=cut.stream_ref.virtual,
-        stream=cut.stream_ref.stream,
-        created=cut.created,
-        first_seq=cut.first_seq,
-        last_seq=cut.last_seq,
-        last_ts=cut.last_ts,
+        virtual=snapshot.stream_ref.virtual,
+        stream=snapshot.stream_ref.stream,
+        created=snapshot.created,
+        first_seq=snapshot.first_seq,
+        last_seq=snapshot.last_seq,
+        last_ts=snapshot.last_ts,
         messages=row.new if row else 0,
         last=tuple(row.last) if row else None,
         ranges=(PartRange(part, row.first, row.last.seq),) if row else (),
     )
 
 
-def _extend_position(position: StreamPosition, cut: StreamCut, row: Any, part: int) -> StreamPosition | None:
-    """*position* extended by the messages read from its last one on; None if *cut* has others."""
+def _extend_position(position: StreamPosition, snapshot: ReadSnapshot, row: Any, part: int) -> StreamPosition | None:
+    """*position* extended by the messages read from its last one on; None if *snapshot* has others."""
     if row is None or row.anchored is None or position.last is None or tuple(row.anchored) != position.last:
         return None
     messages = position.messages + row.new - 1
-    if messages != cut.messages:
+    if messages != snapshot.messages:
         return None
     added = (PartRange(part, position.last[0] + 1, row.last.seq),) if row.new > 1 else ()
-    return replace(_begin_position(cut, row, part), messages=messages, ranges=(*position.ranges, *added))
+    return replace(_begin_position(snapshot, row, part), messages=messages, ranges=(*position.ranges, *added))
 
 
 def _clip(ranges: Iterable[PartRange], *, first: int = 0, last: int = 2**63) -> tuple[PartRange, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from vstream.audit.connector.values import StreamCut
+from vstream.audit.connector.values import ReadSnapshot
 from vstream.audit.tables.stream_settings import find_first_kept
 from vstream.topology.model import Role
 from vstream.topology.stream_config import header_name
@@ -149,19 +149,19 @@ NOTHING_VERIFIED: Final = VerifiedPart()
 
 def carry_over(
     verified: Iterable[VerifiedVirtual],
-    cuts: Iterable[StreamCut],
+    snapshots: Iterable[ReadSnapshot],
     continued: Collection[Key],
     removed: Mapping[Key, RemovedMessages],
 ) -> Iterator[VerifiedVirtual]:
     """
-    Those of *verified* that hold for streams as *cuts* have them, less the messages that limits have *removed* since.
+    Those of *verified* that hold for streams as *snapshots* have them, less the messages that limits have *removed* since.
 
     *continued* are the streams that are the same as before, with messages added or removed at an end.
     """
-    by_virtual: dict[str, dict[str, StreamCut]] = defaultdict(dict)
-    for cut in cuts:
-        if cut.stream_ref.role != Role.CATALOG.value:
-            by_virtual[cut.stream_ref.virtual][cut.stream_ref.stream] = cut
+    by_virtual: dict[str, dict[str, ReadSnapshot]] = defaultdict(dict)
+    for snapshot in snapshots:
+        if snapshot.stream_ref.role != Role.CATALOG.value:
+            by_virtual[snapshot.stream_ref.virtual][snapshot.stream_ref.stream] = snapshot
     for item in verified:
         group, streams = by_virtual[item.virtual], []
         if group.keys() != {stream.stream for stream in item.streams} or not all(map(can_verify, group.values())):
@@ -176,23 +176,25 @@ def carry_over(
 
 
 def can_verify(stream: Any) -> bool:
-    """Whether nothing but the oldest messages can go from *stream*, a cut or a row of `schema.STREAMS`."""
+    """Whether nothing but the oldest messages can go from *stream*, a snapshot or a row of `schema.STREAMS`."""
     is_whole = stream.error is None and not stream.num_deleted
     return is_whole and stream.limits is not None and _HARMLESS.issuperset(stream.limits)
 
 
-def _without_removed(stream: VerifiedStream, cut: StreamCut, removed: RemovedMessages | None) -> VerifiedStream | None:
+def _without_removed(
+    stream: VerifiedStream, snapshot: ReadSnapshot, removed: RemovedMessages | None
+) -> VerifiedStream | None:
     """*stream* without the messages *removed* from it; None if its limits do not explain it, or unverified ones are gone."""
-    if cut.first_seq > stream.last_seq + 1 and stream.messages:
+    if snapshot.first_seq > stream.last_seq + 1 and stream.messages:
         return None
     if removed is None or not removed.counts:
         return stream
-    limits = OLDEST_FIRST & (cut.limits or {}).keys()
-    is_young = limits == {"max_age"} and removed.last_ns + (cut.limits or {})["max_age"] > cut.cut_at_ns
-    first_kept = find_first_kept(cut)
-    if not limits or is_young or (first_kept is not None and first_kept < cut.first_seq):
+    limits = OLDEST_FIRST & (snapshot.limits or {}).keys()
+    is_young = limits == {"max_age"} and removed.last_ns + (snapshot.limits or {})["max_age"] > snapshot.snapshot_ns
+    first_kept = find_first_kept(snapshot)
+    if not limits or is_young or (first_kept is not None and first_kept < snapshot.first_seq):
         return None
-    counts = _count_by_origin(removed.counts, cut, [route.origin for route in stream.routes])
+    counts = _count_by_origin(removed.counts, snapshot, [route.origin for route in stream.routes])
     if counts is None:
         return None
     routes = []
@@ -206,11 +208,11 @@ def _without_removed(stream: VerifiedStream, cut: StreamCut, removed: RemovedMes
 
 
 def _count_by_origin(
-    counts: Mapping[str | None, int], cut: StreamCut, origins: Sequence[str]
+    counts: Mapping[str | None, int], snapshot: ReadSnapshot, origins: Sequence[str]
 ) -> Mapping[str, int] | None:
     """*counts* by the name in headers, by origin; None if a name is not that of one of the *origins*."""
-    names = {header_name(origin, cut.stream_ref.stream): origin for origin in origins}
-    itself = cut.mirror or cut.stream_ref.stream
+    names = {header_name(origin, snapshot.stream_ref.stream): origin for origin in origins}
+    itself = snapshot.mirror or snapshot.stream_ref.stream
     result: dict[str, int] = defaultdict(int)
     for header, count in counts.items():
         # Servers add what a consumer was made for, and a hash to a stream of another domain.

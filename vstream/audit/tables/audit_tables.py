@@ -17,7 +17,7 @@ from vstream.audit.connector import register
 from vstream.audit.connector.options import DEFAULT_TASK_ROWS
 from vstream.audit.connector.reading import make_group_reader
 from vstream.audit.connector.spark_types import make_arrow_schema
-from vstream.audit.connector.values import Access, ReadTask, StreamCut, group_tasks, split_tasks
+from vstream.audit.connector.values import Access, ReadSnapshot, ReadTask, group_tasks, split_tasks
 from vstream.audit.extract import server_access
 from vstream.audit.extract.plan import ExtractPlan
 from vstream.audit.extract.read_plan import ArrowTables, read_plan
@@ -137,25 +137,28 @@ def add_arrivals(messages: DataFrame, arrivals: pa.Table) -> DataFrame:
 
 
 def read_live_messages(
-    spark: SparkSession, cuts: Sequence[StreamCut], access: Mapping[str, Access], columns: StructType = MESSAGES
+    spark: SparkSession,
+    snapshots: Sequence[ReadSnapshot],
+    access: Mapping[str, Access],
+    columns: StructType = MESSAGES,
 ) -> DataFrame:
     """
-    A lazy DataFrame of the messages of *cuts*, with enough tasks to keep all cores busy.
+    A lazy DataFrame of the messages of *snapshots*, with enough tasks to keep all cores busy.
 
-    Every action reads the streams again, up to the same cut, and gets the messages that are still stored then.
+    Every action reads the streams again, up to the same snapshot, and gets the messages that are still stored then.
     """
-    return _read_groups(spark, _plan_groups(spark, cuts, access), columns)
+    return _read_groups(spark, _plan_groups(spark, snapshots, access), columns)
 
 
 def _plan_groups(
-    spark: SparkSession, cuts: Sequence[StreamCut], access: Mapping[str, Access]
+    spark: SparkSession, snapshots: Sequence[ReadSnapshot], access: Mapping[str, Access]
 ) -> list[tuple[ReadTask, ...]]:
     register(spark)
     cores = 2 if not hasattr(spark, "_jvm") else spark.sparkContext.defaultParallelism
-    total = sum(cut.messages for cut in cuts if cut.is_readable)
+    total = sum(snapshot.messages for snapshot in snapshots if snapshot.is_readable)
     # A few tasks for each core even out what is slower than the rest.
     rows = max(_MIN_TASK_ROWS, min(DEFAULT_TASK_ROWS, -(-total // (4 * cores))))
-    return group_tasks(split_tasks(cuts, access, rows=rows), rows=rows)
+    return group_tasks(split_tasks(snapshots, access, rows=rows), rows=rows)
 
 
 def _read_groups(

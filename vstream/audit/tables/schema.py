@@ -2,7 +2,7 @@
 The tables that the extraction writes and all later stages read.
 
 `messages` has one row for each stored message of each physical stream. `streams` has one
-row for each physical stream: its cut, up to which it was read. Sequences are assumed to be
+row for each physical stream: its snapshot, up to which it was read. Sequences are assumed to be
 below 2^63.
 """
 
@@ -59,7 +59,7 @@ server's clock, in nanoseconds since 1970. *msg_id*, *source*, *ttl* and *rollup
 STREAMS = make_schema(
     """
     virtual string not null, stream string not null, region string not null, role string not null, first_seq bigint,
-    last_seq bigint, messages bigint, num_deleted bigint, cut_at_ns bigint not null, read_at_ns bigint not null,
+    last_seq bigint, messages bigint, num_deleted bigint, snapshot_ns bigint not null, read_at_ns bigint not null,
     arrivals bigint not null, server_version string, path string, error string, sources sources not null, limits limits, identity string, mirror string, transform transform
     """,
     sources=ArrayType(make_schema("origin string not null, last_seq bigint"), containsNull=False),
@@ -67,7 +67,7 @@ STREAMS = make_schema(
     transform=make_schema("src string not null, dest string not null"),
 )
 """
-Columns of `streams`. Every expected stream has a row. *first_seq* to *last_seq* is its content at *cut_at_ns* (its
+Columns of `streams`. Every expected stream has a row. *first_seq* to *last_seq* is its content at *snapshot_ns* (its
 server's clock, nanoseconds since 1970): `messages` has everything in that range that was still stored when it was read,
 by *read_at_ns* of the same clock. Beyond it, `messages` has the *arrivals*, which came meanwhile to a stream that removes
 messages for newer ones of their subject, and show what was replaced (`from_servers.read_plan`). *error* says why a stream could not be read; then the columns before it are null, and `messages`

@@ -1,7 +1,7 @@
 """
 What the limits and the role of a stream mean to an audit.
 
-*stream* is a `values.StreamCut` or a row of `schema.STREAMS`: both have the same fields.
+*stream* is a `values.ReadSnapshot` or a row of `schema.STREAMS`: both have the same fields.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from vstream.topology.stream_limits import MAX_MESSAGES, MESSAGE_TTL, REMOVING, 
 SUDDEN: Final = frozenset({RETENTION, MESSAGE_TTL, ROLLUPS})
 """Settings that remove messages from streams of any size."""
 LOST_OLDEST: Final = "lost_oldest"
-"""Among the limits: after the cut, these have removed the oldest messages."""
+"""Among the limits: after the snapshot, these have removed the oldest messages."""
 HAS_HOLES: Final = "has_holes"
-"""Among the limits: after the cut, these have removed messages."""
+"""Among the limits: after the snapshot, these have removed messages."""
 
 CAPTURE: Final = "capture"
 """The path of streams read from a capture."""
@@ -31,7 +31,7 @@ def find_first_kept(stream: Any) -> int | None:
     """
     The first sequence that the `max_msgs` of *stream* leaves there.
 
-    None if other settings may have removed messages, too, or more were removed after the cut.
+    None if other settings may have removed messages, too, or more were removed after the snapshot.
     """
     limits = stream.limits or {}
     if stream.error is not None or REMOVING & limits.keys() != {MAX_MESSAGES} or LOST_OLDEST in limits:

@@ -1,5 +1,5 @@
 """
-The consistent cut: the last sequence to read of each stream, fixed before reading begins.
+The consistent snapshot: the last sequence to read of each stream, fixed before reading begins.
 
 Write streams are asked before the streams that source them: so a message that a read
 stream lacks below its own bound was in the write stream before the read stream was asked.
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from vstream.audit.connector import direct_get
 from vstream.audit.connector.client import Client, api_request, connect, parse_api_answer
-from vstream.audit.connector.values import ABSENT, CONSUMER, DIRECT, Access, SourceCursor, StreamCut, StreamRef
+from vstream.audit.connector.values import ABSENT, CONSUMER, DIRECT, Access, ReadSnapshot, SourceCursor, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import convert_malformed_errors, is_from_leader, require_config, require_text
@@ -34,38 +34,38 @@ MAX_SKEW_NS: Final = 5 * SKEW_NS
 """Clock difference, in nanoseconds, that a read of a period allows for between two servers: it costs a few messages more."""
 
 
-def take_cuts(
+def take_snapshots(
     stream_refs: Sequence[StreamRef], access: Mapping[str, Access], *, path: str | None = None
-) -> list[StreamCut]:
+) -> list[ReadSnapshot]:
     """
-    A cut of each stream of *stream_refs*, in the same order. The cut of a stream that cannot be asked or read has an error.
+    A snapshot of each stream of *stream_refs*, in the same order. The snapshot of a stream that cannot be asked or read has an error.
 
     If *path* is None, each stream gets the fastest path that it allows. Raises VstreamError only
     if nothing could be tried: a secret is missing, or a server refuses the connection.
     """
-    cuts_by_stream: dict[StreamRef, StreamCut] = {}
+    snapshots_by_stream: dict[StreamRef, ReadSnapshot] = {}
     lost: dict[str, str] = {}
     for (_, region), group in groupby(sorted(stream_refs, key=_asking_order), key=_asking_order):
         streams = list(group)
         # Who does not answer is waited for once, not for each kind of stream.
         if region not in lost:
             try:
-                cuts_by_stream |= zip(streams, _cut_region(streams, access[region], path), strict=True)
+                snapshots_by_stream |= zip(streams, _ask_region(streams, access[region], path), strict=True)
                 continue
             except NotPermittedError:
                 raise
             except NotReachableError as error:
                 lost[region] = error.message
-        cuts_by_stream |= {
-            stream: StreamCut(stream_ref=stream, cut_at_ns=time.time_ns(), error=lost[region]) for stream in streams
-        }
-    return [cuts_by_stream[item] for item in stream_refs]
+        for stream in streams:
+            why = lost[region]
+            snapshots_by_stream[stream] = ReadSnapshot(stream_ref=stream, snapshot_ns=time.time_ns(), error=why)
+    return [snapshots_by_stream[item] for item in stream_refs]
 
 
 def is_any_answered(streams: Sequence[StreamRef], access: Access) -> bool:
     """Whether *access* reaches the leader of any of *streams*, all in one place, or an answer that it does not exist."""
     try:
-        return any(item.error in {None, ABSENT} and item.is_led for item in _cut_region(streams, access, None))
+        return any(item.error in {None, ABSENT} and item.is_led for item in _ask_region(streams, access, None))
     except NotReachableError:
         return False
 
@@ -74,32 +74,32 @@ def _asking_order(stream: StreamRef) -> tuple[bool, str]:
     return stream.role not in _TAKING, stream.region
 
 
-def _cut_region(streams: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
-    """Cuts of the streams of one region, over one connection. Raises NotReachableError without a connection."""
+def _ask_region(streams: Sequence[StreamRef], access: Access, path: str | None) -> list[ReadSnapshot]:
+    """Snapshots of the streams of one region, over one connection. Raises NotReachableError without a connection."""
     subjects = [f"{access.with_prefix_of(item.stream).api_prefix}.STREAM.INFO.{item.name}" for item in streams]
     with connect(access) as client:
         has_leader = path is None and _has_meta_leader(client, access.with_prefix_of(streams[0].stream))
         asked_at = time.time_ns()
         answers = client.request_many([(subject, b"") for subject in subjects])
         version = client.server_version
-    cuts = []
+    snapshots = []
     for entry, subject, answer in zip(streams, subjects, answers, strict=True):
         try:
             if isinstance(answer, VstreamError):
                 raise answer
             with convert_malformed_errors(subject):
                 info = parse_api_answer(answer, subject)
-                cuts.append(_cut_stream(entry, info, asked_at, version, path, has_leader=has_leader))
+                snapshots.append(_parse_snapshot(entry, info, asked_at, version, path, has_leader=has_leader))
         except VstreamError as error:
             is_absent = isinstance(error, ServerError) and error.err_code == error_codes.STREAM_NOT_FOUND
             why = ABSENT if is_absent else error.message
-            cuts.append(StreamCut(stream_ref=entry, cut_at_ns=asked_at, server_version=version, error=why))
-    return cuts
+            snapshots.append(ReadSnapshot(stream_ref=entry, snapshot_ns=asked_at, server_version=version, error=why))
+    return snapshots
 
 
-def _cut_stream(
+def _parse_snapshot(
     stream: StreamRef, info: Mapping[str, Any], asked_at: int, version: str, path: str | None, *, has_leader: bool
-) -> StreamCut:
+) -> ReadSnapshot:
     state, config = info["state"], require_config(info.get("config"), f"$JS.API.STREAM.INFO.{stream.stream}")
     chosen, problem = choose_path(config, version, path, has_leader=has_leader)
     has_batches = path is None and choose_path(config, version, DIRECT, has_leader=has_leader)[1] is None
@@ -110,9 +110,9 @@ def _cut_stream(
     # A region that was given up is sourced no more, but messages that it had sent before are still expected here.
     ends = {key.removeprefix(UNTIL_KEY): seq for key, seq in limits.items() if key.startswith(UNTIL_KEY)}
     sources += [SourceCursor(origin=origin, last_seq=seq) for origin, seq in ends.items()]
-    return StreamCut(
+    return ReadSnapshot(
         stream_ref=stream,
-        cut_at_ns=_read_answer_time(info.get("ts"), asked_at),
+        snapshot_ns=_read_answer_time(info.get("ts"), asked_at),
         first_seq=int(state["first_seq"]),
         last_seq=int(state["last_seq"]),
         messages=int(state["messages"]),
@@ -207,32 +207,32 @@ def _last_sourced(source: Mapping[str, Any], version: str) -> int | None:
 
 
 def ask_for_period(
-    cut: StreamCut, access: Access, *, since_ns: int | None = None, until_ns: int | None = None
-) -> StreamCut:
-    """The part of *cut* stored from *since_ns* to *until_ns*, in nanoseconds since 1970, and MAX_SKEW_NS around that."""
-    if not cut.is_readable or (since_ns is None and until_ns is None):
-        return cut
+    snapshot: ReadSnapshot, access: Access, *, since_ns: int | None = None, until_ns: int | None = None
+) -> ReadSnapshot:
+    """The part of *snapshot* stored from *since_ns* to *until_ns*, in nanoseconds since 1970, and MAX_SKEW_NS around that."""
+    if not snapshot.is_readable or (since_ns is None and until_ns is None):
+        return snapshot
     first = last = None
     with connect(access) as client:
         if since_ns is not None:
-            first = _find_sequence_at(client, access, cut, max(0, since_ns - MAX_SKEW_NS))
+            first = _find_sequence_at(client, access, snapshot, max(0, since_ns - MAX_SKEW_NS))
         if until_ns is not None:
-            last = _find_sequence_at(client, access, cut, max(0, until_ns + 1 + MAX_SKEW_NS)) - 1
-    return cut.clip(first=first, last=last)
+            last = _find_sequence_at(client, access, snapshot, max(0, until_ns + 1 + MAX_SKEW_NS)) - 1
+    return snapshot.clip(first=first, last=last)
 
 
-def _find_sequence_at(client: Client, access: Access, cut: StreamCut, moment_ns: int) -> int:
+def _find_sequence_at(client: Client, access: Access, snapshot: ReadSnapshot, moment_ns: int) -> int:
     """Like `find_sequence_by_consumer`, without a consumer where no meta leader creates one."""
-    if cut.path == CONSUMER:
+    if snapshot.path == CONSUMER:
         try:
             return find_sequence_by_consumer(
-                client, access.with_prefix_of(cut.stream_ref.stream), cut.stream_ref.name, moment_ns
+                client, access.with_prefix_of(snapshot.stream_ref.stream), snapshot.stream_ref.name, moment_ns
             )
         except (NotReachableError, ServerError):
-            # The meta leader may be gone since the cut, in a region that has just been cut off.
-            if not cut.has_batches:
+            # The meta leader may be gone since the snapshot, in a region that has just been cut off.
+            if not snapshot.has_batches:
                 raise
-    return direct_get.find_sequence_at(client, access, cut, moment_ns)
+    return direct_get.find_sequence_at(client, access, snapshot, moment_ns)
 
 
 def find_sequence_by_consumer(client: Client, access: Access, stream: str, moment_ns: int) -> int:

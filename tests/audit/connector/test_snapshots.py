@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vstream.audit.connector.stream_cuts import _cut_stream
+from vstream.audit.connector.stream_snapshots import _parse_snapshot
 from vstream.audit.connector.values import StreamRef
 from vstream.audit.extract.stream_rows import identity_of, make_stream_row
 from vstream.audit.tables.schema import STREAMS
@@ -23,17 +23,17 @@ INFO: dict[str, Any] = {
 
 def read(info: dict[str, Any]) -> tuple[Any, ...]:
     with convert_malformed_errors("STREAM.INFO"):
-        cut = _cut_stream(WANTED, info, 1, "2.15.1", None, has_leader=True)
-    return make_stream_row(cut)
+        snapshot = _parse_snapshot(WANTED, info, 1, "2.15.1", None, has_leader=True)
+    return make_stream_row(snapshot)
 
 
 def test_what_a_server_says_becomes_a_row() -> None:
     assert read(INFO)[:4] == ("foo", "foo", "west", "read")
 
 
-def test_it_is_cut_when_its_server_says_so_whatever_the_clock_here_says() -> None:
+def test_it_is_taken_when_its_server_says_so_whatever_the_clock_here_says() -> None:
     told = {**INFO, "ts": "2026-11-24T00:00:01.5Z"}
-    at = {read(info)[STREAMS.names.index("cut_at_ns")] for info in (INFO, told)}
+    at = {read(info)[STREAMS.names.index("snapshot_ns")] for info in (INFO, told)}
     assert at == {1, 1_795_478_401_500_000_000}
 
 

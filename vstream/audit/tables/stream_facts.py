@@ -1,5 +1,5 @@
 """
-The cut of origins and readers, as small tables that later stages join with.
+What is known of origins and readers, as small tables that later stages join with.
 
 The table `streams` has one row per physical stream. The driver reads it once and builds small tables from it, so that
 Spark need not compute them.
@@ -29,12 +29,12 @@ _SELECTIVE: Final = _ANY | REPLACING
 _ROLES = make_schema("virtual string, stream string, is_origin boolean, mirror string")
 _ORIGINS = make_schema("""
     virtual string, origin string, origin_region string, origin_first bigint, origin_last bigint,
-    origin_cut_ns bigint, origin_read_ns bigint, origin_may_lose_oldest boolean, origin_may_lose_any boolean,
+    origin_snapshot_ns bigint, origin_read_ns bigint, origin_may_lose_oldest boolean, origin_may_lose_any boolean,
     origin_has_ttl boolean, origin_max_age bigint, origin_began bigint, origin_keeps bigint, origin_first_kept bigint,
     readers bigint
 """)
 _READERS = make_schema("""
-    stream string, region string, cursor bigint, reader_cut_ns bigint, reader_read_ns bigint, is_capture boolean,
+    stream string, region string, cursor bigint, reader_snapshot_ns bigint, reader_read_ns bigint, is_capture boolean,
     has_holes boolean, lost_oldest boolean, may_lose_oldest boolean, max_age bigint, may_lose_any boolean,
     has_ttl boolean, may_hide boolean, keeps bigint, may_roll_up boolean, window bigint, takes_no_more boolean,
     removed_early bigint, is_purged boolean
@@ -49,7 +49,7 @@ _TransformRow = make_dataclass("_TransformRow", ("src", "dest"), slots=True)
 
 
 @dataclass(frozen=True, slots=True)
-class CutTables:
+class StreamFacts:
     """The rows of `streams` (`schema.STREAMS`), and tables derived from them."""
 
     rows: Sequence[Any]
@@ -116,9 +116,9 @@ class CutTables:
         return any(row.limits is None or REPLACING & row.limits.keys() for row in self.rows if not is_origin(row))
 
 
-def build_cut_tables(
+def build_stream_facts(
     streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False, verified: VerifiedPart = NOTHING_VERIFIED
-) -> CutTables:
+) -> StreamFacts:
     """
     Build the tables from `streams`.
 
@@ -156,7 +156,7 @@ def build_cut_tables(
             substreams += [(virtual, name, row.stream, row.region, is_origin(row)) for name in origin_names]
     spark = streams.sparkSession
     mirrors = {(virtual, row.stream) for virtual, own_rows in by_virtual.items() for row in _list_mirrors(own_rows)}
-    return CutTables(
+    return StreamFacts(
         rows=[row for row in rows if row.role != Role.CATALOG.value],
         roles=make_table(spark, roles, _ROLES),
         origins=make_table(spark, origins, _ORIGINS),
@@ -217,7 +217,7 @@ def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int, *, is_
     for row in (row for row in streams if is_origin(row)):
         keys = row.limits.keys() if row.limits is not None else _SELECTIVE
         may_lose_any = bool(_SELECTIVE & keys)
-        ends = row.first_seq, row.last_seq, row.cut_at_ns, row.read_at_ns
+        ends = row.first_seq, row.last_seq, row.snapshot_ns, row.read_at_ns
         may_lose = bool(OLDEST_FIRST & keys) or may_lose_any, may_lose_any, MESSAGE_TTL in keys
         began = 1 if row.limits is None else row.limits.get("first_seq", 1)
         age = None if may_lose_any else _find_age(row.limits)
@@ -272,7 +272,7 @@ def _make_reader_row(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[An
         row.stream,
         row.region,
         _find_cursor(row, origin, seen),
-        row.cut_at_ns,
+        row.snapshot_ns,
         row.read_at_ns,
         row.path == CAPTURE,
         row.last_seq > row.messages or HAS_HOLES in keys,
