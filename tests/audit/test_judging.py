@@ -314,7 +314,7 @@ def test_every_kind_of_fault_is_planted_and_found() -> None:
     elsewhere = {
         "nothing", "unreadable", "absent", "incomplete", "unfinished", "acked-lost", "overwritten", "unpublished", "refused-stored",
         "misordered", "diverged-keys", "conflicts", "shared-id-other", "shared-id-same", "clocks",
-        "canaries", "canaries-late",
+        "canaries", "canaries-late", "canaries-or-lost",
     }  # fmt: skip
     assert set(BY_KIND) - elsewhere == set(result)
 

@@ -65,11 +65,14 @@ def sources() -> list[dict[str, Any]]:
 def streams() -> list[RenderedStream]:
     result = []
     for region in REGIONS:
-        for role, fields in ((Role.WRITE, {}), (Role.READ, {"sources": sources()})):
-            name = f"{role.value[0]}-{region}"
-            config = StreamConfig(name=name, fields={"name": name, **fields})
-            result.append(RenderedStream(config=config, virtual="foo", region=region, role=role, path=""))
+        result += [make_stream(region, Role.WRITE), make_stream(region, Role.READ, sources=sources())]
     return result
+
+
+def make_stream(region: str, role: Role, **fields: Any) -> RenderedStream:
+    name = f"{role.value[0]}-{region}"
+    config = StreamConfig(name=name, fields={"name": name, **fields})
+    return RenderedStream(config=config, virtual="foo", region=region, role=role, path="")
 
 
 def wait_for(server: JetStreamServer, messages: int) -> None:
@@ -105,9 +108,11 @@ def audit_server(
     scratch: Path,
     *,
     canaries: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    physical: Sequence[RenderedStream] | None = None,
     **how: Any,
 ) -> Report:
-    frames_ = audit_tables.extract_tables(spark, plan_extraction(streams(), endpoints(server), scratch, **how), scratch)
+    planned = plan_extraction(streams() if physical is None else physical, endpoints(server), scratch, **how)
+    frames_ = audit_tables.extract_tables(spark, planned, scratch)
     context = AuditContext(
         subject="test",
         models={"foo": "virtual"},
@@ -162,6 +167,43 @@ def test_what_probes_delete_is_told_from_what_was_lost_before_it_was_copied(
     assert gone == {"VA110": [3], "VA112": [5, 7]}
     # Without a canary in the topology, nobody deletes any.
     assert errors(audit_server(spark, server, tmp_path)) == [("deleted-everywhere", "w-west", 3)]
+
+
+def test_a_reader_that_removes_messages_itself_does_not_show_that_a_canary_was_deleted(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    fill(server, "w-east", [])
+    fill(server, "w-west", [(f"w-west.k{n}", b"%d" % n, None) for n in range(3)])
+    server.api("STREAM.MSG.DELETE.w-west", {"seq": 3})
+    limits = {"max_msgs_per_subject": 1}
+    for region in REGIONS:
+        config = {"name": f"r-{region}", "storage": "memory", "allow_direct": True, "sources": sources()}
+        server.api(f"STREAM.CREATE.r-{region}", config | limits)
+    wait_for(server, 2)
+    # Between the neighbours of what was lost, each reader stores a message that the next one of its subject replaces.
+    for number, stream in enumerate(("w-east", "w-west", "w-east"), 3):
+        fill(server, stream, [(f"{stream}.again", b"%d" % number, None)])
+        for region in REGIONS:
+            wait_for_last(server, region, number)
+    physical = [make_stream(region, Role.WRITE) for region in REGIONS]
+    physical += [make_stream(region, Role.READ, sources=sources(), **limits) for region in REGIONS]
+    report = audit_server(spark, server, tmp_path, canaries=CANARIES, physical=physical)
+    assert errors(report) == [("canaries-or-lost", "w-west", 1)]
+    assert report.verdict() is AuditVerdict.UNKNOWN
+
+
+def test_a_mirror_does_not_show_that_a_canary_was_deleted(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    fill(server, "w-west", [(f"w-west.k{n}", b"%d" % n, None) for n in range(3)])
+    server.api("STREAM.MSG.DELETE.w-west", {"seq": 2})
+    mirror = {"mirror": {"name": "w-west"}}
+    server.api("STREAM.CREATE.r-east", {"name": "r-east", "storage": "memory", "allow_direct": True, **mirror})
+    wait_for_last(server, "east", 3)
+    physical = [make_stream("west", Role.WRITE), make_stream("east", Role.READ, **mirror)]
+    report = audit_server(spark, server, tmp_path, canaries=CANARIES, physical=physical)
+    assert errors(report) == [("canaries-or-lost", "w-west", 1)]
+    assert report.verdict() is AuditVerdict.UNKNOWN
 
 
 def test_a_canary_that_comes_after_it_was_deleted_elsewhere_is_no_loss(

@@ -7,7 +7,7 @@ There is one row per problem, message and reader. Messages that a reader lacks a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -25,7 +25,7 @@ from vstream.audit.reconcile.removal import (
 )
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.tables.schema import make_schema
-from vstream.audit.tables.stream_facts import StreamFacts
+from vstream.audit.tables.stream_facts import StreamFacts, may_have_holes
 from vstream.audit.tables.stream_settings import is_origin
 
 DIFFERENCES = make_schema("""
@@ -41,7 +41,7 @@ when the message was written, in nanoseconds since 1970, as far as that is known
 MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
 """Kinds of differences in which a reader lacks a message that it should have."""
 _EACH: Final = {"digest": "digests", "key": "keys", "sent_subject": "subjects"}
-RANGED: Final = frozenset({"expired", "deleted-everywhere", "canaries"})
+RANGED: Final = frozenset({"expired", "deleted-everywhere", "canaries", "canaries-or-lost"})
 """Kinds of differences whose rows describe a range of messages."""
 _ENDS: Final = StructType([DIFFERENCES["virtual"], DIFFERENCES["origin"], DIFFERENCES["origin_seq"]])
 _CANARIES: Final = make_schema("virtual string, usual_key string")
@@ -228,26 +228,36 @@ def find_deleted_everywhere(copies: DataFrame, facts: StreamFacts, with_canary: 
         .withColumn("before", F.lag(seq).over(Window.partitionBy(*key).orderBy(seq)))
     )
     gaps = held.where(seq > F.col("before") + 1).withColumn("number", seq - F.col("before") - 1)
-    if names := {virtual for virtual, *_ in facts.holes} & {*with_canary}:
-        gaps = gaps.join(_find_canaries(gaps, copies, facts, names), [*key, "before"], how="left")
-    else:
-        gaps = gaps.withColumn("kind", F.lit(None))
-    return gaps.join(holes, key).selectExpr(
+    names = {virtual for virtual, *_ in facts.holes} & {*with_canary}
+    witnesses = [row for row in facts.rows if row.virtual in names and _shows_what_it_deleted(row)]
+    untold = names - {row.virtual for row in witnesses}
+    kind = F.when(F.col("virtual").isin(*untold), F.lit("canaries-or-lost")).otherwise(F.lit("deleted-everywhere"))
+    if witnesses:
+        gaps = gaps.join(_find_canaries(gaps, copies, witnesses), [*key, "before"], how="left")
+        kind = F.when(F.col("is_canary"), F.lit("canaries")).otherwise(kind)
+    rows = gaps.join(holes, key).withColumn("kind", kind)
+    return rows.selectExpr(
         *(*key, "'' as former", "before + 1 as origin_seq", "origin as stream", "region"),
-        *("coalesce(kind, 'deleted-everywhere') as kind", "cast(null as bigint) as seq", "number"),
+        *("kind", "cast(null as bigint) as seq", "number"),
         *("cast(null as bigint) as time_ns", "cast(null as string) as key"),
     )
 
 
-def _find_canaries(gaps: DataFrame, copies: DataFrame, facts: StreamFacts, names: Collection[str]) -> DataFrame:
-    """
-    Those of *gaps* that canaries of the virtual streams *names* may have left: virtual, origin, before, kind.
+def _shows_what_it_deleted(row: Any) -> bool:
+    """Whether a sequence that the stream *row* lacks is a message that it had, and that somebody has deleted."""
+    # A mirror has the sequences of its origin, also of what was lost there before it was copied.
+    is_copy = not is_origin(row) and row.mirror is None
+    return is_copy and row.error is None and not may_have_holes(row)
 
-    A reader has stored and deleted as many messages between the neighbours: they were not lost on their way to it.
+
+def _find_canaries(gaps: DataFrame, copies: DataFrame, witnesses: Sequence[Any]) -> DataFrame:
+    """
+    Those of *gaps* that canaries may have left: virtual, origin, before, is_canary.
+
+    One of the *witnesses* has stored and deleted as many messages between the neighbours: they were not lost on their way.
     """
     spark, key, reader = copies.sparkSession, ["virtual", "origin"], ["virtual", "stream"]
-    rows = [row for row in facts.rows if row.virtual in names and not is_origin(row) and row.error is None]
-    lasts = F.broadcast(make_table(spark, [(row.virtual, row.stream, row.last_seq) for row in rows], _LASTS))
+    lasts = F.broadcast(make_table(spark, [(row.virtual, row.stream, row.last_seq) for row in witnesses], _LASTS))
     stored = copies.where(~F.col("is_origin")).join(lasts, reader).where(F.col("seq") <= F.col("last_seq"))
     absent = F.col("seq") - F.row_number().over(Window.partitionBy(*reader).orderBy("seq"))
     placed = (
@@ -264,7 +274,7 @@ def _find_canaries(gaps: DataFrame, copies: DataFrame, facts: StreamFacts, names
         .join(placed, [*key, "stream", "origin_seq"], how="left")
         .join(ends, reader)
         .where(F.coalesce("absent", "at_end") - F.col("absent_before") >= F.col("number"))
-        .select(*key, "before", F.lit("canaries").alias("kind"))
+        .select(*key, "before", F.lit(True).alias("is_canary"))
         .distinct()
     )
 

@@ -195,9 +195,13 @@ def _make_plain_row(row: Any) -> Any:
     return plain
 
 
+def may_have_holes(row: Any) -> bool:
+    """Whether settings of a stream may remove messages in its middle."""
+    return row.limits is None or bool((_SELECTIVE | {MESSAGE_TTL}) & row.limits.keys())
+
+
 def _has_hole(row: Any) -> bool:
-    can_have = row.limits is None or (_SELECTIVE | {MESSAGE_TTL}) & row.limits.keys()
-    return is_origin(row) and row.error is None and bool(row.num_deleted) and not can_have
+    return is_origin(row) and row.error is None and bool(row.num_deleted) and not may_have_holes(row)
 
 
 def _make_hole_row(row: Any) -> tuple[Any, ...]:
