@@ -61,7 +61,7 @@ import signal
 import sys
 
 from vstream.cli.app import run
-from vstream.jetstream import stream_snapshots
+from vstream.jetstream import snapshots
 
 send = snapshots._send_chunk
 
@@ -171,7 +171,7 @@ def stopped_command(*arguments: str | Path, program: str = WAITS) -> Iterator[su
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.communicate()  # which closes its output, too
 
 
 async def killed_before_the_end(*arguments: str | Path, program: str = DIES) -> None:

@@ -317,22 +317,6 @@ ALL: Final = (
         _NOTE,
     ),
     _code(
-        "canaries-or-lost",
-        "VA114",
-        "canaries-or-lost",
-        "`{stream}` lacks {n:message|messages} that no region has: canaries, or messages that were lost before they were copied",
-        """
-        A write stream has stored messages that neither it nor any region has any more, the topology names a `canary` subject for it, and no region shows whether it ever had them.
-
-        ## What it means
-        A mirror has the same gap whether a message was deleted there or never came, and a read stream with `max_msgs_per_subject` or messages with a time to live has gaps of its own. So canaries that `vstream probe` has deleted look like lost messages, and the verdict is UNKNOWN.
-
-        ## What to do
-        Compare the number with how often `vstream probe` has run: it leaves one gap for each region and probe. If you need a verdict of such a stream, probe it without a `canary`.
-        """,
-        leaves_open=True,
-    ),
-    _code(
         "canaries-late",
         "VA113",
         "canaries-late",
@@ -347,6 +331,22 @@ ALL: Final = (
         Nothing.
         """,
         _NOTE,
+    ),
+    _code(
+        "canaries-or-lost",
+        "VA114",
+        "canaries-or-lost",
+        "`{stream}` lacks {n:message|messages} that no region has: canaries, or messages that were lost before they were copied",
+        """
+        A write stream has stored messages that neither it nor any region has any more, the topology names a `canary` subject for it, and no region shows whether it ever had them.
+
+        ## What it means
+        A mirror has the same gap whether a message was deleted there or never came, and a read stream with `max_msgs_per_subject` or messages with a time to live has gaps of its own. So canaries that `vstream probe` has deleted look like lost messages, and the verdict is UNKNOWN.
+
+        ## What to do
+        Compare the number with how often `vstream probe` has run: it leaves one gap for each region and probe. If you need a verdict of such a stream, probe it without a `canary`.
+        """,
+        leaves_open=True,
     ),
     _code(
         "duplicated",

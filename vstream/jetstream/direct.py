@@ -116,6 +116,13 @@ async def read_message(connection: Connection, stream: str, seq: int, timeout: f
         return await get_by_seq_from_leader(connection, stream, seq, timeout=timeout)
 
 
+async def read_message_from_leader(
+    connection: Connection, stream: str, seq: int, timeout: float
+) -> DirectMessage | None:
+    """The message at *seq*, from the leader of *stream*. Raises as `get_by_seq_from_leader`."""
+    return await get_by_seq_from_leader(connection, stream, seq, timeout=timeout)
+
+
 async def read_next_message(connection: Connection, stream: str, seq: int, timeout: float) -> DirectMessage | None:
     """Like `read_message`, the first message at or after *seq*."""
     try:

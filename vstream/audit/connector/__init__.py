@@ -41,6 +41,7 @@ _SHIPPED = (
     "topology/naming.py",
     "topology/stream_config.py",
     "topology/units.py",
+    "timing.py",
     "value_class.py",
 )
 

@@ -202,13 +202,12 @@ class LivePositionReader:
 
         The newest one, if much of what came before is from there; else perhaps an older one, or none.
         """
+        read = _choose_read(reader)
         low, high, newest = max(reader.first_seq, 1), reader.last_seq, None
         while low <= high:
             middle = (low + high) // 2
             seqs = range(middle, min(middle + _MAX_PARALLEL_READS, reader.last_seq + 1))
-            messages = await asyncio.gather(
-                *(direct.read_message(self._connection, reader.name, seq, TIMEOUT) for seq in seqs)
-            )
+            messages = await asyncio.gather(*(read(self._connection, reader.name, seq, TIMEOUT) for seq in seqs))
             seen: list[tuple[int, int]] = []
             for message in messages:
                 source, seq = origin_of(message.headers if message is not None else {}, [origin], reader=reader.name)
@@ -258,7 +257,8 @@ class LivePositionReader:
     async def _scan(self, reader: LiveStream, origin: str) -> int | None:
         """As `_read_newest`, of the last `MAX_SCANNED` messages."""
         before = max(reader.first_seq - 1, reader.last_seq - MAX_SCANNED, 0)
-        async for message in direct.walk_back(self._connection, reader.name, reader.last_seq, before, timeout=TIMEOUT):
+        read, last = _choose_read(reader), reader.last_seq
+        async for message in direct.walk_back(self._connection, reader.name, last, before, timeout=TIMEOUT, read=read):
             source, seq = origin_of(message.headers, [origin], reader=reader.name)
             if source == origin and seq is not None:
                 return seq
@@ -281,6 +281,11 @@ class LivePositionReader:
             lags={source_name(source, name): int(source.get("lag") or 0) for source in sources},
             is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),
         )
+
+
+def _choose_read(reader: LiveStream) -> direct.Read:
+    """How to read *reader*: where Direct Get is off, the first requests through a gateway get no answer at all."""
+    return direct.read_message if reader.config.fields.get("allow_direct") else direct.read_message_from_leader
 
 
 def _as_read(reader: LiveStream, origin: str, subject: str) -> str | None:
