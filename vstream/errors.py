@@ -144,8 +144,13 @@ class UnsupportedError(LabError):
     """Something that this lab or this machine cannot do: it was not tried, and nothing has changed."""
 
 
+_ASYNCIO_TEXTS = "Connect call failed", "attempting to bind on address"
+
+
 def describe_system_error(error: BaseException) -> str:
-    """What *error* says, but for asyncio's text of a refused connection, which repeats the address as a Python value."""
-    if isinstance(error, OSError) and "Connect call failed" in (error.strerror or ""):
+    """What *error* says, without its number, and without the address that asyncio repeats as a Python value."""
+    if not isinstance(error, OSError) or not error.strerror or error.filename is not None:
+        return str(error)
+    if any(text in error.strerror for text in _ASYNCIO_TEXTS):
         return os.strerror(error.errno or 0).lower()
-    return str(error)
+    return error.strerror

@@ -92,10 +92,14 @@ def filled_server(server: JetStreamServer) -> JetStreamServer:
 def make_streams(server: JetStreamServer) -> None:
     for region in REGIONS:
         fill(server, f"w-{region}", [(f"w-{region}.k{n % 5}", b"%d" % n, None) for n in range(MESSAGES_EACH)])
+    make_readers(server)
+    wait_for(server, 2 * MESSAGES_EACH)
+
+
+def make_readers(server: JetStreamServer, **fields: Any) -> None:
     for region in REGIONS:
         config = {"name": f"r-{region}", "storage": "memory", "allow_direct": True, "sources": sources()}
-        server.api(f"STREAM.CREATE.r-{region}", config)
-    wait_for(server, 2 * MESSAGES_EACH)
+        server.api(f"STREAM.CREATE.r-{region}", config | fields)
 
 
 def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
@@ -151,9 +155,7 @@ def test_what_probes_delete_is_told_from_what_was_lost_before_it_was_copied(
     fill(server, "w-east", [])
     fill(server, "w-west", [(f"w-west.k{n}", b"%d" % n, None) for n in range(7)])
     server.api("STREAM.MSG.DELETE.w-west", {"seq": 3})
-    for region in REGIONS:
-        config = {"name": f"r-{region}", "storage": "memory", "allow_direct": True, "sources": sources()}
-        server.api(f"STREAM.CREATE.r-{region}", config)
+    make_readers(server)
     wait_for(server, 6)
     # Canaries: one between others, and the last message.
     for origin_seq, copied_as in ((5, 4), (7, 6)):
@@ -176,9 +178,7 @@ def test_a_reader_that_removes_messages_itself_does_not_show_that_a_canary_was_d
     fill(server, "w-west", [(f"w-west.k{n}", b"%d" % n, None) for n in range(3)])
     server.api("STREAM.MSG.DELETE.w-west", {"seq": 3})
     limits = {"max_msgs_per_subject": 1}
-    for region in REGIONS:
-        config = {"name": f"r-{region}", "storage": "memory", "allow_direct": True, "sources": sources()}
-        server.api(f"STREAM.CREATE.r-{region}", config | limits)
+    make_readers(server, **limits)
     wait_for(server, 2)
     # Between the neighbours of what was lost, each reader stores a message that the next one of its subject replaces.
     for number, stream in enumerate(("w-east", "w-west", "w-east"), 3):
@@ -211,9 +211,7 @@ def test_a_canary_that_comes_after_it_was_deleted_elsewhere_is_no_loss(
 ) -> None:
     fill(server, "w-east", [])
     fill(server, "w-west", [(f"w-west.{key}", key.encode(), None) for key in ("k0", "_canary", "k1", "k2")])
-    for region in REGIONS:
-        config = {"name": f"r-{region}", "storage": "memory", "allow_direct": True, "sources": sources()}
-        server.api(f"STREAM.CREATE.r-{region}", config)
+    make_readers(server)
     wait_for(server, 4)
     for name in ("w-west", "r-west"):
         server.api(f"STREAM.MSG.DELETE.{name}", {"seq": 2})
@@ -500,9 +498,7 @@ def test_what_a_write_stream_stores_under_sequences_that_it_had_lost_is_read_aga
     """It loses power and its end, and readers skip what it stores next: it is past that end when the next round begins."""
     for name in ("w-east", "w-west"):
         fill(server, name, [(f"{name}.k", b"%d" % n, None) for n in range(MESSAGES_EACH)], storage="file")
-    for region in REGIONS:
-        config = {"name": f"r-{region}", "storage": "file", "allow_direct": True, "sources": sources()}
-        server.api(f"STREAM.CREATE.r-{region}", config)
+    make_readers(server, storage="file")
     wait_for(server, 2 * MESSAGES_EACH)
     store, saved = server.directory / "store" / "jetstream" / "$G" / "streams" / "w-west", tmp_path / "saved"
     server.stop()

@@ -112,6 +112,7 @@ _FROM = "has no effect with --server, --context or --lab"
         ("map foo.a --trace --account APP", "'--account': has no effect with --trace"),
         ("map foo.a one.yaml two.yaml --trace", "name one topology"),
         ("map foo.a --timeout 3", "'--timeout': needs --trace"),
+        ("status --every 5", "'--every': needs --watch or --serve"),
         ("map foo.a --lab acme", "needs --trace"),
         ("map foo.a -r west -r east", "name one region; several need --trace"),
         ("status --serve --watch", "'--watch' / '-w': has no effect with --serve"),

@@ -73,6 +73,8 @@ def command(
         console.set_log(log_format, is_quiet=is_quiet)
     else:
         refuse_named(context, "needs --serve", "listen", "has_browser", "log_format", "is_quiet")
+        if not is_repeated:
+            refuse_named(context, "needs --watch or --serve", "every")
     followed = options.FollowedTopology(
         file, lambda newest: make_status_source(newest, find_and_trust_servers(newest, lab), templates)
     )

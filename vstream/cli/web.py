@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from vstream.errors import VstreamError
+from vstream.errors import VstreamError, describe_system_error
 
 MAX_FEEDS = 64
 """At once. Whoever comes then is turned away: a page that is forgotten in a tab must not end the others."""
@@ -98,7 +98,8 @@ async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Serve
         server = await asyncio.start_server(visitors.answer, host, port, limit=_MAX_REQUEST_BYTES)
     except OSError as error:
         raise VstreamError(
-            f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another address with `--listen`"
+            f"cannot listen on {host}:{port}: {describe_system_error(error)}",
+            hint="choose another address with `--listen`",
         ) from None
     try:
         yield server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -346,21 +346,30 @@ async def test_interrupted_while_it_may_be_changed_it_stays_paused(write: Mappin
     assert (await run(servers, render(write))).is_complete
 
 
+def share_servers(servers: FakeServers, act: Callable[[], Awaitable[None]]) -> FakeServers:
+    """The same *servers* for one run, while another one's *act* comes before its move."""
+
+    class SharedServers(FakeServers):
+        async def find_missing(self, gate: Gate) -> str | None:
+            if gate.kind is GateKind.PUBLISHES_ARE_STORED:
+                await act()
+            return await super().find_missing(gate)
+
+    shared = SharedServers()
+    shared.__dict__ = servers.__dict__
+    return shared
+
+
 @pytest.mark.parametrize("write", CHANGES)
 async def test_of_two_runs_at_once_one_changes_it(write: Mapping[str, Any]) -> None:
     """A stream that is told twice to move while it does has no leader any more."""
     servers = await servers_of("2.12.8")
     desired = render(write)
 
-    class SharedServers(FakeServers):
-        async def find_missing(self, gate: Gate) -> str | None:
-            if gate.kind is GateKind.PUBLISHES_ARE_STORED:
-                assert (await run(servers, desired)).is_complete
-            return await super().find_missing(gate)
+    async def apply_all() -> None:
+        assert (await run(servers, desired)).is_complete
 
-    shared = SharedServers()
-    shared.__dict__ = servers.__dict__
-    result = await run(shared, desired)
+    result = await run(share_servers(servers, apply_all), desired)
     assert isinstance(result.failure, RefusedError)
     assert result.list_paused() == ()
     # The one pauses it; the other changes it, resumes it and forgets what it noted; the one resumes it.
@@ -373,16 +382,11 @@ async def test_what_another_run_has_told_to_move_is_not_told_again(write: Mappin
     servers = await servers_of("2.12.8")
     desired = render(write)
 
-    class SharedServers(FakeServers):
-        async def find_missing(self, gate: Gate) -> str | None:
-            if gate.kind is GateKind.PUBLISHES_ARE_STORED:
-                moved = next(stream.config for stream in desired.streams if stream.config.name == WRITE)
-                await self.update(moved.with_fields(subjects=[*PAUSED]))
-            return await super().find_missing(gate)
+    async def send_move() -> None:
+        moved = next(stream.config for stream in desired.streams if stream.config.name == WRITE)
+        await servers.update(moved.with_fields(subjects=[*PAUSED]))
 
-    shared = SharedServers()
-    shared.__dict__ = servers.__dict__
-    result = await run(shared, desired)
+    result = await run(share_servers(servers, send_move), desired)
     assert isinstance(result.failure, RefusedError)
     # The one pauses it, the other changes it, the one resumes it.
     assert servers.calls.count(f"update {WRITE}") == 3
