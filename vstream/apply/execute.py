@@ -158,15 +158,20 @@ async def execute_plan(
     Removals are skipped where a server's loaded rules are unknown, since it may still send publishes there. Never raises
     for what servers answer.
 
-    A paused stream whose new servers do not hold everything in time stays paused; only removals are skipped then. If this is
-    cancelled, it resumes what it can at once, and tells *watch* how it ended.
+    A paused stream whose new servers do not hold everything in time stays paused; what servers load, and removals, are
+    skipped then. If this is cancelled, it resumes what it can at once, and tells *watch* how it ended.
     """
     run = _PlanRun(plan, administration, await _note_before_moves(plan, administration.checker), gate_timeout, watch)
     try:
         for stage in list_stages(plan):
             await run.carry_out(stage)
-    except asyncio.CancelledError:
-        await run.end_early()
+    except asyncio.CancelledError as interruption:
+        try:
+            await run.end_early()
+        except Exception as error:
+            context = {"message": "what was paused could not be resumed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+            raise interruption from error
         raise
     return run.outcome.as_result(plan)
 
@@ -219,13 +224,13 @@ class _Outcome:
             timeout.gate.stream for timeout in self.gate_timeouts if timeout.gate.kind is GateKind.QUORUM_IS_CURRENT
         )
 
-    def has_stopped_before(self, stage: Stage) -> bool:
+    def has_stopped_before(self, stage: PlanStage) -> bool:
         """Whether something has failed, was skipped, or waits for mappings: *stage* and later ones do not begin."""
         if self.failure is not None or self.mappings_pending or self.skipped_stages:
             return True
-        # Nothing needs what is paused to take publishes; but what goes may hold what that lacks.
-        is_removal = stage >= Stage.DELETE_CONSUMERS
-        return any(is_removal or timeout.gate.stream not in self.left_paused for timeout in self.gate_timeouts)
+        # What goes may hold what a paused stream lacks, and mappings may lead publishers to it that others served so far.
+        waits = stage.stage.is_removal or bool(stage.rule_changes)
+        return any(waits or timeout.gate.stream not in self.left_paused for timeout in self.gate_timeouts)
 
     def list_open(self, plan: Plan) -> list[Change]:
         """The changes of *plan* of which nothing has become yet."""
@@ -349,15 +354,13 @@ class _PlanRun:
     async def _wait_for_start(self, stage: PlanStage) -> bool:
         """Whether *stage* may begin, once its gates hold or, where it is for readers, those are resynced."""
         outcome, unread = self.outcome, self.plan.unread_servers
-        if outcome.has_stopped_before(stage.stage) or (
-            unread and stage.waits_for_mappings and not outcome.mappings_loaded
-        ):
+        if outcome.has_stopped_before(stage) or (unread and stage.waits_for_mappings and not outcome.mappings_loaded):
             return False
         if stage.readers:
             await self._end_moves(stage)
         else:
             await self._wait_for_gates(stage.gates)
-        return not outcome.has_stopped_before(stage.stage)
+        return not outcome.has_stopped_before(stage)
 
     async def _wait_for_gates(self, gates: Sequence[Gate]) -> None:
         """Wait until all of *gates* hold or time is up."""
@@ -566,6 +569,8 @@ def _without_gates_of(streams: Collection[str], stage: PlanStage) -> PlanStage:
 def _with_changed_fields(change: Update, current: StreamConfig) -> StreamConfig:
     """*current* with what *change* changes: what it notes of a move stays, and what servers refused is not tried again."""
     names = {field.field.partition(".")[0] for field in change.fields}
+    if not is_paused(current):  # another run has resumed it, perhaps with other subjects
+        names.discard("subjects")
     values = {name: change.config.fields.get(name) for name in names - {"metadata"}}
     if "metadata" in names:
         noted = {key: value for key, value in current.metadata.items() if key.startswith((MOVED_KEY, SCALED_KEY))}

@@ -95,6 +95,11 @@ class Stage(IntEnum):
         """Its name, as views show it."""
         return self.name.lower().replace("_", " ")
 
+    @property
+    def is_removal(self) -> bool:
+        """Whether something goes in it that may hold what other streams lack, or comes after such a stage."""
+        return self is Stage.DELETE_REPLACED_COPIES or self >= Stage.DELETE_CONSUMERS
+
 
 _STAGE_AFTER_GATE: Mapping[GateKind, Stage] = {
     GateKind.MOVE_IS_OVER: Stage.PAUSE_STREAMS,

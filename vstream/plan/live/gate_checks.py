@@ -23,7 +23,7 @@ from vstream.plan.live.reader_positions import BEACON_HINT, TIMEOUT, LivePositio
 from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
 from vstream.plan.transitions.pause_publishers import require_still_paused
-from vstream.timing import EXPIRY_SKEW_SECONDS, MOVE_START_SECONDS
+from vstream.timing import EXPIRY_SKEW_SECONDS, MAX_CLOCK_SKEW_SECONDS, MOVE_START_SECONDS
 from vstream.topology.stream_config import MOVED_KEY, parse_metadata, parse_noted_messages
 from vstream.topology.stream_limits import MAX_AGE, MAX_MESSAGES, MESSAGE_TTL, read_limit, read_limits
 from vstream.value_class import value_class
@@ -144,10 +144,8 @@ class LiveGateChecker:
         info = await self._admin.info(name, timeout=TIMEOUT)
         if (lack := find_missing_quorum(info, name)) is not None:
             return lack
-        leader, moved_at = info["cluster"]["leader"], parse_metadata(info["config"]).get(MOVED_KEY, "")
-        age, before = time.time() - int(moved_at) if moved_at.isdecimal() else -1, self._before_move.get(name)
-        # The clock of whoever has noted it may be ahead.
-        if (before is None or leader in before.servers) and 0 <= age < MOVE_START_SECONDS:
+        leader, before = info["cluster"]["leader"], self._before_move.get(name)
+        if (before is None or leader in before.servers) and was_just_moved(info, time.time()):
             return f"`{name}` has just been told to move, and is on {leader}"
         replicas = info["cluster"].get("replicas") or ()
         followers = [str(replica.get("name")) for replica in replicas if not replica.get("offline")]
@@ -368,6 +366,13 @@ def find_missing_quorum(info: Mapping[str, Any], name: str) -> str | None:
         return f"`{name}` has {len(replicas) + 1} replicas on its way to {target}"
     current = 1 + sum(bool(replica.get("current")) and not replica.get("offline") for replica in replicas)
     return None if current > target // 2 else f"{current} of {target} replicas of `{name}` are current"
+
+
+def was_just_moved(info: Mapping[str, Any], now: float) -> bool:
+    """Whether a stream was told to move so shortly before *now* that it may not have begun to."""
+    moved_at = parse_metadata(info["config"]).get(MOVED_KEY, "")
+    # The clock of whoever has noted it may be ahead.
+    return moved_at.isdecimal() and -MAX_CLOCK_SKEW_SECONDS <= now - int(moved_at) < MOVE_START_SECONDS
 
 
 def _find_misplacement(info: Mapping[str, Any], name: str) -> str | None:
