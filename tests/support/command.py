@@ -87,6 +87,7 @@ def start_vstream(
     *arguments: str | Path,
     cwd: Path | None = None,
     variables: Mapping[str, str] | None = None,
+    stdin: int | None = None,
     stderr: int = subprocess.PIPE,
 ) -> subprocess.Popen[str]:
     """Start `vstream` in a process group of its own. Who has started it reads what it says, and ends it."""
@@ -94,6 +95,7 @@ def start_vstream(
         [sys.executable, "-m", "vstream", *arguments],
         cwd=cwd,
         env=environment(variables),
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,

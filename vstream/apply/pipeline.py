@@ -89,6 +89,25 @@ async def apply_and_replan(
     if unmet := planned.plan.unmet_demands(allowed):
         raise RefusedError(f"this plan needs {' and '.join(map(str, unmet))}, and nothing was changed")
     request, lab_name = planned.request, planned.servers.lab
+    result = await apply_plan(planned, shipping, gate_timeout=gate_timeout, watch=watch)
+    if result.gate_timeouts or result.failure is not None:
+        return AppliedPlan(planned=planned, result=result, remaining=None)
+    try:
+        if result.retired and lab_name is not None:  # there are fewer servers now
+            request = replace(request, endpoints=list_endpoints(lab_name), leaving_servers=())
+        # What was adopted is vstream's own by now.
+        remaining = await make_plan(replace(request, adopt=frozenset()))
+    except VstreamError as failure:
+        # What was done is known all the same.
+        return AppliedPlan(planned=planned, result=replace(result, failure=failure), remaining=None)
+    return AppliedPlan(planned=planned, result=result, remaining=remaining)
+
+
+async def apply_plan(
+    planned: ServerPlan, shipping: ShippingOptions, *, gate_timeout: float, watch: ApplyWatch
+) -> ApplyResult:
+    """Carry out *planned*. What it demands has been allowed."""
+    request, lab_name = planned.request, planned.servers.lab
     recorder = PlacementRecorder(request.topology, planned.servers)
     replicas = ReplicaReader(request.topology, planned.servers)
     mappings = choose_mapping_admin(request, planned.plan, planned.servers, shipping)
@@ -102,18 +121,7 @@ async def apply_and_replan(
             servers=LabServerAdmin(lab_name) if lab_name is not None else LEFT_TO_OTHERS,
             readers=_LiveReaderAdmin(request.topology, planned.servers),
         )
-        result = await execute_plan(planned.plan, administration, gate_timeout=gate_timeout, watch=watch)
-    if result.gate_timeouts or result.failure is not None:
-        return AppliedPlan(planned=planned, result=result, remaining=None)
-    try:
-        if result.retired and lab_name is not None:  # there are fewer servers now
-            request = replace(request, endpoints=list_endpoints(lab_name), leaving_servers=())
-        # What was adopted is vstream's own by now.
-        remaining = await make_plan(replace(request, adopt=frozenset()))
-    except VstreamError as failure:
-        # What was done is known all the same.
-        return AppliedPlan(planned=planned, result=replace(result, failure=failure), remaining=None)
-    return AppliedPlan(planned=planned, result=result, remaining=remaining)
+        return await execute_plan(planned.plan, administration, gate_timeout=gate_timeout, watch=watch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from vstream.apply.execute import GATE_TIMEOUT, ApplyResult
-from vstream.apply.pipeline import AppliedPlan, apply_and_replan
+from vstream.apply.pipeline import AppliedPlan, apply_and_replan, apply_plan
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
@@ -27,6 +27,7 @@ from vstream.cli.shared_steps import (
 from vstream.cli.views import apply as view
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
+from vstream.errors import VstreamError
 from vstream.formatting import summarize_names
 from vstream.lint.check_topology import check_topology
 from vstream.plan import saved
@@ -34,7 +35,9 @@ from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import AllowOption, Plan
 from vstream.plan.transitions.pause_publishers import select_resumptions
 from vstream.servers.server_plan import ServerPlan
-from vstream.topology.bundle import loaded_path
+
+_RESUME_TIMEOUT = 20.0
+"""Seconds for new servers of a paused stream to hold everything where a plan is blocked: the next run can try again."""
 
 
 def command(
@@ -96,15 +99,14 @@ def command(
     console.print_note(planned.servers.describe_with(planned.request.topology))
     console.print_lines(plan_view.render_plan(plan, is_verbose=verbose))
     if plan.blocked:
-        exit_if_blocked(plan, resumed=_resume_paused(planned, gate_timeout, yes=yes))
+        exit_if_blocked(plan, resumed=_resume_paused(planned, yes=yes))
     if plan.has_work:
         is_allowed = {AllowOption.DESTRUCTIVE: allow_destructive, AllowOption.MANY: allow_many}
         allowed = [option for option, is_given in is_allowed.items() if is_given]
         _exit_unless_allowed(plan, allowed)
         if not yes:
             _confirm_or_exit("Apply this plan?")
-            # Nobody knows how long the question was on the screen.
-            saved.require_same(run(make_plan(planned.request)), saved.to_dict(plan))
+            _require_same(planned)
         shipping = ShippingOptions(command=ship_with, loaded_timeout=loaded_timeout)
         applied = run(_apply(planned, gate_timeout, shipping, allowed))
         report_applied(applied, is_verbose=verbose)
@@ -132,20 +134,30 @@ async def _plan(
     return fresh
 
 
-def _resume_paused(planned: ServerPlan, gate_timeout: float, *, yes: bool) -> Collection[str]:
+def _resume_paused(planned: ServerPlan, *, yes: bool) -> Collection[str]:
     """Let streams that an earlier run has paused take publishes again, whatever is blocked. Those that do now."""
     resumptions = select_resumptions(planned.plan)
     if not resumptions.changes or not (yes or sys.stdin.isatty()):
         return ()
-    if not yes:
-        names = summarize_names(planned.plan.list_paused())
-        _confirm_or_exit(f"Let {names} take publishes again, and change nothing else?")
-    resuming = replace(planned, plan=resumptions)
-    result = run(_apply(resuming, gate_timeout, ShippingOptions(), tuple(AllowOption))).result
-    console.print_lines(view.render_applied(result, loaded_path(planned.request.topology)))
+    names = summarize_names([change.config.name for change in resumptions.changes])
+    if not yes and not _confirm(f"Let {names} take publishes again, and change nothing else?"):
+        return ()
+    try:
+        if not yes:
+            _require_same(planned)
+        result = run(_resume(replace(planned, plan=resumptions)))
+    except VstreamError as failure:
+        console.print_error(failure)
+        return ()
+    console.print_lines(view.render_resumed(result))
     if result.failure is not None:
         console.print_error(result.failure)
     return [change.config.name for change in result.done]
+
+
+def _require_same(planned: ServerPlan) -> None:
+    """Raises StalePlanError if *planned* is not the plan any more: nobody knows how long a question was on the screen."""
+    saved.require_same(run(make_plan(planned.request)), saved.to_dict(planned.plan))
 
 
 def _exit_unless_allowed(plan: Plan, allowed: Collection[AllowOption]) -> None:
@@ -158,14 +170,18 @@ def _confirm_or_exit(question: str) -> None:
     if not sys.stdin.isatty():
         console.print_problem("Nothing was changed: not a terminal; pass `--yes` to apply without confirmation.")
         raise typer.Exit(NO)
+    if not _confirm(question):
+        console.print_note("Nothing was changed.")
+        raise typer.Exit(NO)
+
+
+def _confirm(question: str) -> bool:
     # Python loses an interrupt that comes while it cleans up an object, as it does after the plan.
     asked = time.monotonic()
     with exit_on_signals():
         is_wanted = typer.confirm(question, err=True)
     console.QUESTIONS.append(time.monotonic() - asked)
-    if not is_wanted:
-        console.print_note("Nothing was changed.")
-        raise typer.Exit(NO)
+    return is_wanted
 
 
 async def _apply(
@@ -173,3 +189,8 @@ async def _apply(
 ) -> AppliedPlan:
     with show_changes(planned.plan) as watch:
         return await apply_and_replan(planned, shipping, allowed=allowed, gate_timeout=gate_timeout, watch=watch)
+
+
+async def _resume(planned: ServerPlan) -> ApplyResult:
+    with show_changes(planned.plan) as watch:
+        return await apply_plan(planned, ShippingOptions(), gate_timeout=_RESUME_TIMEOUT, watch=watch)

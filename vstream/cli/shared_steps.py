@@ -15,6 +15,7 @@ from vstream.cli.views import plan as plan_view
 from vstream.cli.views.progress import progress_bar, show_steps
 from vstream.formatting import summarize_names
 from vstream.plan.plan import Delete, Plan
+from vstream.plan.transitions.pause_publishers import select_resumptions
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.server_plan import ServerPlan, make_server_plan
 from vstream.topology.bundle import loaded_path
@@ -44,8 +45,10 @@ def exit_if_blocked(plan: Plan, *, resumed: Collection[str] = ()) -> None:
         changed = "Nothing else" if resumed else "Nothing"
         console.print_problem(f"{changed} was changed: resolve what is blocked first.")
         if paused := [name for name in plan.list_paused() if name not in resumed]:
+            console.print_problem(f'Publishers get "no responders" from {summarize_names(paused)}.')
+        if any(change.config.name in paused for change in select_resumptions(plan).changes):
             console.print_problem(
-                f'Until then publishers get "no responders" from {summarize_names(paused)}: `vstream apply --yes` lets them go on.'
+                "`vstream apply --yes` lets them go on once the new servers hold everything: start those that are down."
             )
         exit_unless_yes(is_no=bool(plan.refusals), is_unknown=True)
 

@@ -39,6 +39,7 @@ from vstream.plan.transitions import (
 from vstream.syntax.document import Json, object_or_empty
 from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.model import Role, Topology
+from vstream.topology.naming import is_paused
 from vstream.topology.stream_config import (
     FORMER_PREFIX,
     RESTORE_KEY,
@@ -71,6 +72,7 @@ def diff(topology: Topology, bundle: Bundle, observed: Observed, *, adopt: froze
             topology=topology.name,
             observed_digest=Fingerprint(partial(_compute_digest, context, ())),
             blocked=blocked,
+            left_paused=tuple(name for name, stream in context.owned_streams.items() if is_paused(stream.config)),
             owned_stream_count=len(context.owned_streams),
         )
     outcomes = [outcome for stream in bundle.streams for outcome in _compare_stream(stream, context)]

@@ -391,6 +391,8 @@ class Plan:
     """Servers that run, or vote in the meta group, but are not in the topology."""
     gates: tuple[Gate, ...] = ()
     """What must hold on the servers before certain stages may begin."""
+    left_paused: tuple[str, ...] = ()
+    """Streams that an earlier run has paused, where the plan is blocked as a whole, so that it resumes none."""
     interrupted_gates: tuple[Gate, ...] = ()
     """Of what an earlier run has moved or scaled: by and by, its servers record it, and its readers hear of it."""
     notes: tuple[Note, ...] = ()
@@ -450,10 +452,10 @@ class Plan:
         return bool(has_destructive_change or self.leaving_servers or self.losses)
 
     def list_paused(self) -> tuple[str, ...]:
-        """The streams that an earlier run has paused: they take no publishes until the plan is carried out."""
+        """The streams that an earlier run has paused: they take no publishes."""
         open_streams = {change.config.name for change in self.changes if is_pause(change)}
         resumed = [change.config.name for change in self.changes if is_resumption(change)]
-        return tuple(name for name in resumed if name not in open_streams)
+        return (*self.left_paused, *(name for name in resumed if name not in open_streams))
 
     @property
     def touches_many(self) -> bool:

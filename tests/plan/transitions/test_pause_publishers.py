@@ -51,6 +51,14 @@ async def servers_of(*versions: str, messages: int = 7) -> FakeServers:
     return servers
 
 
+async def servers_with_paused_stream() -> FakeServers:
+    """As an earlier run that was killed has left them."""
+    servers = await servers_of("2.12.8")
+    stream = servers.streams_by_name[WRITE]
+    servers.streams_by_name[WRITE] = replace(stream, config=stream.config.with_fields(subjects=[*PAUSED]))
+    return servers
+
+
 def index_versions(*versions: str) -> Mapping[str, str]:
     return {f"west-{number}": versions[min(number, len(versions)) - 1] for number in (1, 2, 3)}
 
@@ -274,9 +282,7 @@ async def test_what_does_not_need_it_is_done_while_it_stays_paused() -> None:
 
 
 async def test_a_copy_that_an_origin_replaces_stays_while_another_stream_is_paused() -> None:
-    servers = await servers_of("2.12.8")
-    stream = servers.streams_by_name[WRITE]
-    servers.streams_by_name[WRITE] = replace(stream, config=stream.config.with_fields(subjects=[*PAUSED]))
+    servers = await servers_with_paused_stream()
     plan = plan_change(servers, render())
     config = servers.streams_by_name[READ].config
     copy = Delete(config=config, region="west", role=Role.READ, messages=7, is_replaced=True)
@@ -443,13 +449,33 @@ async def test_where_anything_is_blocked_it_goes_on_as_it_is() -> None:
         }
 
 
+async def test_what_is_paused_is_named_where_the_plan_is_blocked_as_a_whole() -> None:
+    servers = await servers_with_paused_stream()
+    plan = plan_change(
+        servers, render_streams({"foo": {"subjects": ["foo.>"]}}, routing="regional", server_version="2.11")
+    )
+    assert {blocked.name for blocked in plan.blocked} == {WRITE, READ}
+    assert plan.list_paused() == (WRITE,)
+    assert not select_resumptions(plan).changes
+
+
+async def test_it_is_said_on_which_subjects_a_stream_takes_publishes_again() -> None:
+    for lacks, sentence in (
+        ([], f"`{WRITE}` takes publishes again, on `_vs.foo.west.>`."),
+        (["west-2 holds nothing yet"] * 99, f"`{WRITE}` stays paused: west-2 holds nothing yet"),
+    ):
+        servers = await servers_with_paused_stream()
+        servers.gate_timeouts[f"quorum_is_current {WRITE}"] = lacks
+        resumptions = select_resumptions(plan_change(servers, render()))
+        result = await execute_plan(resumptions, servers.administer(render()), gate_timeout=0.0)
+        assert [line.plain for line in outcome.render_resumed(result)] == [sentence]
+
+
 async def test_what_another_run_has_resumed_keeps_the_subjects_that_it_got() -> None:
     """Whoever is asked whether it may go on answers late."""
-    servers = await servers_of("2.12.8")
-    stream = servers.streams_by_name[WRITE]
-    servers.streams_by_name[WRITE] = replace(stream, config=stream.config.with_fields(subjects=[*PAUSED]))
+    servers = await servers_with_paused_stream()
     resumptions = select_resumptions(plan_change(servers, render()))
-    resumed = stream.config.with_fields(subjects=[*stream.config.subjects, "new"])
+    resumed = servers.streams_by_name[WRITE].config.with_fields(subjects=["_vs.foo.west.>", "new"])
     await servers.update(resumed)
     assert (await execute_plan(resumptions, servers.administer(render()))).is_complete
     assert servers.streams_by_name[WRITE].config.subjects == resumed.subjects

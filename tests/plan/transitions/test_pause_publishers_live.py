@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pty
 import signal
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,6 +132,46 @@ async def end_while_paused(connection: Connection, file: Path, number: signal.Si
     return Ran(running.returncode, out, err)
 
 
+@contextmanager
+def asked_to_resume(file: Path) -> Iterator[Callable[[str], Ran]]:
+    """`apply` of *file* on a terminal, which asks whether paused streams may go on; what is given answers it, and waits."""
+    terminal, stdin = pty.openpty()
+    with start_vstream("apply", file, stdin=stdin) as running:
+        assert running.stderr is not None
+        shown = ""
+        while "change nothing else?" not in shown and (character := running.stderr.read(1)):
+            shown += character
+
+        def answer(text: str) -> Ran:
+            os.write(terminal, f"{text}\n".encode())
+            out, err = running.communicate(timeout=60)
+            return Ran(running.returncode, out, shown + err)
+
+        try:
+            yield answer
+        finally:
+            running.kill()
+            os.close(terminal)
+            os.close(stdin)
+
+
+def answer_about_paused(file: Path) -> None:
+    """No ends it as before, and a yes that comes after another run has resumed the stream changes nothing."""
+    with asked_to_resume(file) as answer:
+        ran = answer("n")
+    assert ran.code == 3, ran.out + ran.err
+    assert "Nothing was changed: resolve what is blocked first." in ran.err
+    assert f'Publishers get "no responders" from `{WRITE}`.' in ran.err
+    assert "`vstream apply --yes` lets them go on" in ran.err
+    with asked_to_resume(file) as answer:
+        ran = vstream("apply", file, "--yes")
+        assert (ran.code, "Nothing else was changed" in ran.err) == (3, True), ran.out + ran.err
+        assert f"`{WRITE}` takes publishes again, on `_vs.foo.west.>`." in ran.out
+        assert "no responders" not in ran.err
+        ran = answer("y")
+    assert (ran.code, "the servers have changed since the plan was made" in ran.err) == (3, True), ran.out + ran.err
+
+
 async def test_whoever_ends_a_run_the_stream_goes_on_or_it_is_said(state: Path, tmp_path: Path) -> None:
     file = tmp_path / "paused.yaml"
     write_topology(file, "az:a")
@@ -150,8 +192,7 @@ async def test_whoever_ends_a_run_the_stream_goes_on_or_it_is_said(state: Path, 
         ran = await end_while_paused(connection, file, signal.SIGKILL)
         assert await is_stream_paused(connection)
         require_success(await asyncio.to_thread(vstream, "chaos", "kill-region", "east", "--lab", LAB))
-        ran = await asyncio.to_thread(vstream, "apply", file, "--yes")
-        assert (ran.code, "Nothing else was changed" in ran.err) == (3, True), ran.out + ran.err
+        await asyncio.to_thread(answer_about_paused, file)
         assert not await is_stream_paused(connection)
         require_success(await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB))
         # It moves to a server that is dead.

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from vstream.apply.execute import ApplyResult
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd
-from vstream.formatting import format_count, summarize_names
-from vstream.plan.plan import GateKind
+from vstream.formatting import format_count, quote_names, summarize_names
+from vstream.plan.plan import GateKind, Update
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH, loaded_path
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import StreamConfig
@@ -57,6 +57,16 @@ def render_paused(names: Sequence[str]) -> Iterator[Text]:
         yield Text(
             "Run `vstream apply` again, with a longer `--gate-timeout` if the copy is long: it lets them go on once the new servers hold everything. Start those that are down first."
         )
+
+
+def render_resumed(result: ApplyResult) -> Iterator[Text]:
+    """Which streams take publishes again, and on which subjects; and what the others lack."""
+    for change in result.done:
+        if isinstance(change, Update):
+            subjects = quote_names(change.config.subjects)
+            yield Text(f"`{change.config.name}` takes publishes again, on {subjects}.", style="bold green")
+    for timeout in result.gate_timeouts:
+        yield Text.assemble((f"`{timeout.gate.stream}` stays paused: ", "bold yellow"), timeout.missing)
 
 
 def _list_done(result: ApplyResult, file: str) -> Iterator[str]:
