@@ -70,6 +70,7 @@ def test_every_fault_and_nothing_else_can_be_done() -> None:
 @EACH
 def test_every_fault_has_a_command_whose_examples_are_right(declared: FaultType) -> None:
     assert declared.name in COMMANDS, f"`vstream chaos {declared.name}` is missing"
+    assert declared.examples, "give it an example"
     for example in declared.examples:
         assert shlex.split(example)[0] == declared.name
         assert usage_of(*shlex.split(example)) == "", example
@@ -145,7 +146,8 @@ def test_what_does_a_fault_reads_each_of_its_options(declared: FaultType) -> Non
     assert module is not None
     text = inspect.getsource(module) + inspect.getsource(base)
     if "**request.spec.options" not in text:
-        assert [option.name for option in declared.options if f'"{option.name}"' not in text] == []
+        unread = [option.name for option in declared.options if f'"{option.name}"' not in text]
+        assert unread == [], "read it from `request.spec.options`"
 
 
 @EACH

@@ -70,7 +70,11 @@ class TestEveryProfile:
         (stream, *_), region = topology.streams, topology.regions[0].name
         subject = stream.subjects[0].replace(">", "a").replace("*", "a")
         mapped = [profile.maps(topology, region, asked) for asked in (subject, f"_vs.{subject}", "", "$JS.API.INFO")]
-        assert mapped == [True, False, False, profile.has_hidden_accounts]
+        advice = "look at `has_hidden_accounts` and `mapping_rules`"
+        assert mapped == [True, False, False, profile.has_hidden_accounts], advice
+
+    def test_has_accounts_or_is_that_of_mapping_rules_alone(self, profile: Profile) -> None:
+        assert profile.has_physical_names or profile.accounts(make_starter(profile)), "write `accounts`"
 
     def test_regions_have_clients_of_their_own_only_where_it_says_so(self, profile: Profile) -> None:
         topology = make_starter(profile)

@@ -45,6 +45,12 @@ class Profile(ABC):
 
     routing: ClassVar[Routing]
 
+    def __init_subclass__(cls) -> None:
+        """Raises TypeError if a profile does not say what has no default: its first reader is far from here."""
+        lacks = [name for name in Profile.__annotations__ if not hasattr(cls, name)]
+        if "routing" in vars(cls) and lacks:
+            raise TypeError(f"{cls.__name__} lacks {', '.join(lacks)}: say it in the class of the profile")
+
     has_physical_names: ClassVar[bool] = False
     """Whether all streams share the account of clients, under names of their own, and mapping rules lead to them."""
     has_hidden_accounts: ClassVar[bool] = False
