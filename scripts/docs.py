@@ -20,7 +20,7 @@ from vstream.audit.codes import CHAPTER as AUDIT
 from vstream.cli.app import app
 from vstream.health.doctor.examine import CHAPTER as DOCTOR
 from vstream.lint.manual import CHAPTERS as RULES
-from vstream.scenario import faults
+from vstream.scenario import fault_types
 from vstream.scenario.document import yaml_key
 from vstream.topology.profiles import PROFILES
 from vstream.topology.profiles.profile import ProfileManual
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 TABLE = re.compile(r"(<!-- ([a-z-]+): written by scripts/docs -->\n)(.*?)(<!-- end of \2 -->)", re.DOTALL)
 STEP_VALUES = {
-    faults.Target.NOTHING: (),
-    faults.Target.REGIONS: ("west",),
-    faults.Target.SERVERS: ("west-1",),
-    faults.Target.MACHINES: ("west", "west-1"),
-    faults.Target.STREAM: ("foo-write-west",),
-    faults.Target.SIDES: ("west | central,east",),
-    faults.Target.LINK: ("west-east",),
+    fault_types.Target.NOTHING: (),
+    fault_types.Target.REGIONS: ("west",),
+    fault_types.Target.SERVERS: ("west-1",),
+    fault_types.Target.MACHINES: ("west", "west-1"),
+    fault_types.Target.STREAM: ("foo-write-west",),
+    fault_types.Target.SIDES: ("west | central,east",),
+    fault_types.Target.LINK: ("west-east",),
 }
 """By what a fault is for: examples of what steps of scenarios name."""
 ROUTING_ROWS = {
@@ -85,7 +85,7 @@ def render_manual(title: str, about: str, chapters: Sequence[Chapter]) -> str:
 def fault_commands() -> str:
     """The faults as commands, for docs/chaos.md."""
     rows = []
-    for declared in faults.FAULTS.values():
+    for declared in fault_types.FAULTS.values():
         options = [_code(f"--{yaml_key(option.name)}") for option in declared.options if not option.is_required]
         happens = "; ".join([declared.what_happens, *([", ".join(options)] if options else [])])
         rows.append((_code(declared.usage), happens, declared.what_to_expect))
@@ -95,7 +95,7 @@ def fault_commands() -> str:
 def fault_steps() -> str:
     """The faults as steps of scenarios, for docs/scenarios.md."""
     rows = []
-    for declared in faults.FAULTS.values():
+    for declared in fault_types.FAULTS.values():
         steps = [_code(declared.name)] if declared.may_lack_target else []
         steps += [_code(f"{declared.name}: {value}") for value in STEP_VALUES[declared.target]]
         options = [yaml_key(option.name) for option in declared.options] + (["for"] if declared.stays_open else [])
@@ -105,7 +105,7 @@ def fault_steps() -> str:
 
 def fault_options() -> str:
     """The options of faults, for docs/scenarios.md."""
-    rows = [(_code(yaml_key(option.name)), option.help) for option in faults.FAULT_OPTIONS.values()]
+    rows = [(_code(yaml_key(option.name)), option.help) for option in fault_types.FAULT_OPTIONS.values()]
     return _render_table(("Option", "Meaning"), rows)
 
 

@@ -15,7 +15,7 @@ from tests.support.command import walk_commands
 from vstream.audit.codes import CHAPTER as AUDIT
 from vstream.health.doctor.examine import CHAPTER as DOCTOR
 from vstream.lint.manual import CHAPTERS as MANUAL
-from vstream.scenario.faults import FAULTS
+from vstream.scenario.fault_types import FAULTS
 from vstream.topology.profiles import PROFILES
 
 ROOT = next(parent for parent in Path(__file__).parents if (parent / "pyproject.toml").is_file())

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.command import vstream
 from tests.support.publish_load import Load, compare, under_load
-from vstream.jetstream.read_stream import read_messages
+from vstream.jetstream.message_reader import read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab.status import list_client_endpoints, list_endpoints
 

@@ -21,10 +21,10 @@ from vstream.chaos.faults.base import LabFault
 from vstream.chaos.journal import Journal, OpenFault, decode, encode
 from vstream.cli.chaos.commands import app
 from vstream.lab.links.state import Cut, LinkState
-from vstream.scenario import faults as declarations
+from vstream.scenario import fault_types
 from vstream.scenario.actions import ACTIONS
 from vstream.scenario.document import StepDocument, json_schema, yaml_key
-from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, FaultSpec, FaultType, OptionType, OptionValue
+from vstream.scenario.fault_types import FAULT_OPTIONS, FAULTS, FaultSpec, FaultType, OptionType, OptionValue
 
 SAMPLES: dict[OptionType, OptionValue] = {
     OptionType.DURATION: 5 * 10**9,
@@ -60,7 +60,7 @@ def usage_of(*arguments: str) -> str:
 
 
 def test_every_fault_and_nothing_else_can_be_done() -> None:
-    declared = {value.name for value in vars(declarations).values() if isinstance(value, FaultType)}
+    declared = {value.name for value in vars(fault_types).values() if isinstance(value, FaultType)}
     assert declared == set(FAULTS), "declare it above FAULTS"
     assert {declared.name for declared in faults.RESOLVERS} == set(FAULTS), (
         "declare it, and enter it in RESOLVERS of a module in vstream/chaos/faults"

@@ -15,7 +15,7 @@ from scripts.docs import rules_markdown
 from tests.support.paths import ROOT, TESTS
 from vstream.lint import manual, rules, selection
 from vstream.lint.parse_files import Source, parse_sources
-from vstream.lint.registry import Rule, run_rules
+from vstream.lint.rule import Rule, run_rules
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
 from vstream.render.pipeline import render_sample

@@ -14,7 +14,7 @@ from tests.support.night import with_night
 from tests.support.ports import free_port
 from vstream.lab import binaries
 from vstream.lint.parse_files import Source, parse_sources
-from vstream.lint.registry import run_rules
+from vstream.lint.rule import run_rules
 from vstream.lint.rules.servers.reload import reload_refused
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]

@@ -17,8 +17,8 @@ from vstream.jetstream.region_connections import connect_all, join_connections
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
 from vstream.runner.environment import change_region_in_lab, prepare_lab
-from vstream.scenario import faults
-from vstream.scenario.faults import FaultSpec
+from vstream.scenario import fault_types
+from vstream.scenario.fault_types import FaultSpec
 from vstream.scenario.model import ChangeRegion, RegionCommand
 from vstream.servers.target_servers import load_and_trust_lab
 
@@ -78,7 +78,7 @@ async def test_a_step_after_which_readers_do_not_resume_leaves_the_run_with_what
 ) -> None:
     monkeypatch.setattr(region_change, "_RESYNC_TIMEOUT", 1.0)
     rehearsal = scenario(topology=TOPOLOGY, links="proxy")
-    cut = FaultSpec(type=faults.PARTITION, targets=("west", "east"))
+    cut = FaultSpec(type=fault_types.PARTITION, targets=("west", "east"))
     try:
         environment = await prepare_lab(rehearsal, "rehearsal", lambda _text: None)
         target = load_and_trust_lab("rehearsal")

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.scenario_runs import NS
 from vstream.runner.events import describe_action
-from vstream.scenario import faults
-from vstream.scenario.faults import FaultSpec
+from vstream.scenario import fault_types
+from vstream.scenario.fault_types import FaultSpec
 from vstream.scenario.model import (
     Action,
     ChangeRegion,
@@ -22,7 +22,7 @@ from vstream.scenario.model import (
 )
 
 
-def fault(kind: faults.FaultType, *targets: str, **options: str | float | bool) -> FaultSpec:
+def fault(kind: fault_types.FaultType, *targets: str, **options: str | float | bool) -> FaultSpec:
     return FaultSpec(type=kind, targets=targets, options=options)
 
 
@@ -30,16 +30,18 @@ def fault(kind: faults.FaultType, *targets: str, **options: str | float | bool) 
     ("action", "words"),
     [
         (Wait(nanoseconds=1500 * NS // 1000), "wait 1s500ms"),
-        (Inject(fault=fault(faults.KILL_REGION, "west", "east"), id="a"), "kill-region west east"),
+        (Inject(fault=fault(fault_types.KILL_REGION, "west", "east"), id="a"), "kill-region west east"),
         (
-            Inject(fault=fault(faults.PARTITION, "west", "central,east", how="drop", one_way=True), id="a"),
+            Inject(fault=fault(fault_types.PARTITION, "west", "central,east", how="drop", one_way=True), id="a"),
             "partition west | central,east --how drop --one-way",
         ),
         (
-            Inject(fault=fault(faults.LINK, "west", "east", rtt=140 * NS // 1000, loss=0.05), id="a", lasting=9 * NS),
+            Inject(
+                fault=fault(fault_types.LINK, "west", "east", rtt=140 * NS // 1000, loss=0.05), id="a", lasting=9 * NS
+            ),
             "link west east --rtt 140ms --loss 5% for 9s",
         ),
-        (Inject(fault=fault(faults.ROLLING_RESTART, lame_duck=False), id="a"), "rolling-restart"),
+        (Inject(fault=fault(fault_types.ROLLING_RESTART, lame_duck=False), id="a"), "rolling-restart"),
         (Heal(), "heal"),
         (Heal(ids=("a", "b")), "heal a, b"),
         (Resync(), "resync"),

@@ -21,7 +21,7 @@ from vstream.runner.explore import (
     list_seeds,
     summarize_steps,
 )
-from vstream.scenario import faults
+from vstream.scenario import fault_types
 from vstream.scenario.model import Inject, Scenario
 
 PASS = RunOutcome(status=CaseStatus.PASS, acknowledged=100)
@@ -44,7 +44,7 @@ class Silent:
         self.said.append(f"ended {explored.number} {explored.outcome.status.value}")
 
 
-def kinds(scenario: Scenario) -> set[faults.FaultType]:
+def kinds(scenario: Scenario) -> set[fault_types.FaultType]:
     return {step.action.fault.type for step in scenario.steps if isinstance(step.action, Inject)}
 
 
@@ -109,9 +109,9 @@ async def test_no_run_begins_when_time_is_over(tmp_path: Path) -> None:
 
 async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path) -> None:
     def judge(scenario: Scenario) -> RunOutcome:
-        if faults.KILL_REGION in kinds(scenario):
+        if fault_types.KILL_REGION in kinds(scenario):
             return FAIL
-        return OTHER if faults.ISOLATE in kinds(scenario) else PASS
+        return OTHER if fault_types.ISOLATE in kinds(scenario) else PASS
 
     exploration = await run_exploration(
         tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=12, shrinking_runs=200)
@@ -122,7 +122,7 @@ async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path
         assert failure.short is not None
         short = read(failure.short)
         assert [step.action.fault.type for step in short.steps if isinstance(step.action, Inject)] == [
-            faults.KILL_REGION
+            fault_types.KILL_REGION
         ]
         assert len(short.steps) == 1
         assert short.seed == failure.seed

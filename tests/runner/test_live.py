@@ -36,8 +36,8 @@ from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.lab.status import list_lab_names
 from vstream.runner.events import SampleTaken, StepBegan, StepEnded, WorkerProgress
-from vstream.scenario import faults
-from vstream.scenario.faults import FaultSpec
+from vstream.scenario import fault_types
+from vstream.scenario.fault_types import FaultSpec
 from vstream.scenario.model import (
     ChangeRegion,
     ClientOperation,
@@ -241,11 +241,11 @@ BROKEN = (
     ("drained", ChangeRegion(command=RegionCommand.DRAIN, region="west")),
     ("elsewhere", Wait(nanoseconds=NS)),
     ("undone", ChangeRegion(command=RegionCommand.UNDO_DRAIN, region="west")),
-    ("no", Inject(fault=FaultSpec(type=faults.PARTITION, targets=("west", "east")), id="no")),
-    ("one", Inject(fault=FaultSpec(type=faults.STEP_DOWN, targets=("foo-read-west",)), id="one")),
-    ("paused", Inject(fault=FaultSpec(type=faults.PAUSE, targets=("west",)), id="paused", lasting=3 * NS)),
+    ("no", Inject(fault=FaultSpec(type=fault_types.PARTITION, targets=("west", "east")), id="no")),
+    ("one", Inject(fault=FaultSpec(type=fault_types.STEP_DOWN, targets=("foo-read-west",)), id="one")),
+    ("paused", Inject(fault=FaultSpec(type=fault_types.PAUSE, targets=("west",)), id="paused", lasting=3 * NS)),
     (None, Wait(nanoseconds=NS)),
-    ("killed", Inject(fault=FaultSpec(type=faults.KILL_REGION, targets=("west",)), id="killed")),
+    ("killed", Inject(fault=FaultSpec(type=fault_types.KILL_REGION, targets=("west",)), id="killed")),
     ("without west", Wait(nanoseconds=2 * NS)),
     ("healing", Heal(ids=("killed",))),
 )
@@ -341,8 +341,8 @@ def test_a_fault_that_cannot_be_is_recorded_and_the_run_goes_on(broken_west: Cap
 
 
 async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: Path, tmp_path: Path) -> None:
-    full = FaultSpec(type=faults.DISK_FULL, targets=("east",))
-    dark = FaultSpec(type=faults.POWER_LOSS, targets=("west",), options={"lose": 2 * NS})
+    full = FaultSpec(type=fault_types.DISK_FULL, targets=("east",))
+    dark = FaultSpec(type=fault_types.POWER_LOSS, targets=("west",), options={"lose": 2 * NS})
     rehearsal = scenario(
         (None, Wait(nanoseconds=2 * NS)),
         ("full", Inject(fault=full, id="full")),
@@ -371,7 +371,7 @@ async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: P
 async def test_a_version_without_cursors_converges_too_and_an_upgrade_says_what_runs_then(
     state: Path, tmp_path: Path
 ) -> None:
-    upgrade = FaultSpec(type=faults.UPGRADE, targets=("west",), options={"to": "2.15.1"})
+    upgrade = FaultSpec(type=fault_types.UPGRADE, targets=("west",), options={"to": "2.15.1"})
     rehearsal = scenario(
         ("load", Wait(nanoseconds=2 * NS)),
         ("together", Converge(within=60 * NS)),
@@ -397,7 +397,7 @@ async def test_a_version_without_cursors_converges_too_and_an_upgrade_says_what_
 @pytest.mark.night
 async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Path, tmp_path: Path) -> None:
     # A meta leader looks every 10 s whether its peers were silent for 10 s: it may be the region's own for 20 s.
-    isolate = FaultSpec(type=faults.ISOLATE, targets=("west",))
+    isolate = FaultSpec(type=fault_types.ISOLATE, targets=("west",))
     rehearsal = scenario(
         (None, Wait(nanoseconds=NS)),
         ("cut", Inject(fault=isolate, id="cut")),
@@ -444,7 +444,7 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
 async def test_a_region_that_was_killed_is_given_up(state: Path, tmp_path: Path) -> None:
     rehearsal = scenario(
         (None, Wait(nanoseconds=2 * NS)),
-        ("dead", Inject(fault=FaultSpec(type=faults.KILL_REGION, targets=("west",)), id="dead")),
+        ("dead", Inject(fault=FaultSpec(type=fault_types.KILL_REGION, targets=("west",)), id="dead")),
         ("failover", ChangeRegion(command=RegionCommand.FAILOVER, region="west")),
         ("without", Wait(nanoseconds=2 * NS)),
         readers=(ReaderKind.CONSUMER, ReaderKind.CONSUMER),

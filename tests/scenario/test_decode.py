@@ -16,7 +16,7 @@ from tests.support.topologies import concise
 from vstream.errors import InvalidInputError
 from vstream.lint.check_scenario import check_scenario
 from vstream.lint.check_topology import check_topology
-from vstream.scenario import faults
+from vstream.scenario import fault_types
 from vstream.scenario.actions import ACTIONS
 from vstream.scenario.model import (
     ChangeRegion,
@@ -78,34 +78,34 @@ def test_a_step_that_breaks_nothing(text: str, expected: object) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "targets", "options", "lasting"),
     [
-        ("kill-region: west", faults.KILL_REGION, ("west",), {}, None),
-        ("kill-region: [west, east]\n    for: 20s", faults.KILL_REGION, ("west", "east"), {}, 20 * SECOND),
-        ("kill-server: west-1", faults.KILL_SERVER, ("west-1",), {}, None),
-        ("kill-leader: foo\n    region: east", faults.KILL_LEADER, ("foo",), {"region": "east"}, None),
-        ("kill-meta-leader", faults.KILL_META_LEADER, (), {}, None),
-        ("kill-meta-leader:\n    for: 5s", faults.KILL_META_LEADER, (), {}, 5 * SECOND),
-        ("restart-region: west", faults.RESTART_REGION, ("west",), {}, None),
-        ("pause: [west-1, east]", faults.PAUSE, ("west-1", "east"), {}, None),
-        ("partition: west | central, east", faults.PARTITION, ("west", "central,east"), {}, None),
-        ("partition: [west, [central, east]]\n    how: drop\n    one-way: true", faults.PARTITION,
+        ("kill-region: west", fault_types.KILL_REGION, ("west",), {}, None),
+        ("kill-region: [west, east]\n    for: 20s", fault_types.KILL_REGION, ("west", "east"), {}, 20 * SECOND),
+        ("kill-server: west-1", fault_types.KILL_SERVER, ("west-1",), {}, None),
+        ("kill-leader: foo\n    region: east", fault_types.KILL_LEADER, ("foo",), {"region": "east"}, None),
+        ("kill-meta-leader", fault_types.KILL_META_LEADER, (), {}, None),
+        ("kill-meta-leader:\n    for: 5s", fault_types.KILL_META_LEADER, (), {}, 5 * SECOND),
+        ("restart-region: west", fault_types.RESTART_REGION, ("west",), {}, None),
+        ("pause: [west-1, east]", fault_types.PAUSE, ("west-1", "east"), {}, None),
+        ("partition: west | central, east", fault_types.PARTITION, ("west", "central,east"), {}, None),
+        ("partition: [west, [central, east]]\n    how: drop\n    one-way: true", fault_types.PARTITION,
          ("west", "central,east"), {"how": "drop", "one_way": True}, None),
-        ("isolate: west\n    how: reset", faults.ISOLATE, ("west",), {"how": "reset"}, None),
-        ("link: west-east\n    rtt: 140ms\n    jitter: 2ms\n    loss: 5%\n    rate: 1.5mbit", faults.LINK, ("west", "east"),
+        ("isolate: west\n    how: reset", fault_types.ISOLATE, ("west",), {"how": "reset"}, None),
+        ("link: west-east\n    rtt: 140ms\n    jitter: 2ms\n    loss: 5%\n    rate: 1.5mbit", fault_types.LINK, ("west", "east"),
          {"rtt": 140 * 10**6, "jitter": 2 * 10**6, "loss": 0.05, "rate": 1_500_000}, None),
-        ("link: [west, east]\n    rtt: 0s", faults.LINK, ("west", "east"), {"rtt": 0}, None),
-        ("link: all\n    rtt: 5ms", faults.LINK, (), {"rtt": 5 * 10**6}, None),
-        ("disk-full: west\n    for: 5s", faults.DISK_FULL, ("west",), {}, 5 * SECOND),
-        ("power-loss: west\n    lose: 5s", faults.POWER_LOSS, ("west",), {"lose": 5 * SECOND}, None),
-        ("step-down: foo-read-west", faults.STEP_DOWN, ("foo-read-west",), {}, None),
-        ("step-down-meta", faults.STEP_DOWN_META, (), {}, None),
-        ("rolling-restart", faults.ROLLING_RESTART, (), {}, None),
-        ("rolling-restart: all", faults.ROLLING_RESTART, (), {}, None),
-        ("rolling-restart: west\n    lame-duck: true", faults.ROLLING_RESTART, ("west",), {"lame_duck": True}, None),
-        ("upgrade:\n    to: 2.15.1", faults.UPGRADE, (), {"to": "2.15.1"}, None),
+        ("link: [west, east]\n    rtt: 0s", fault_types.LINK, ("west", "east"), {"rtt": 0}, None),
+        ("link: all\n    rtt: 5ms", fault_types.LINK, (), {"rtt": 5 * 10**6}, None),
+        ("disk-full: west\n    for: 5s", fault_types.DISK_FULL, ("west",), {}, 5 * SECOND),
+        ("power-loss: west\n    lose: 5s", fault_types.POWER_LOSS, ("west",), {"lose": 5 * SECOND}, None),
+        ("step-down: foo-read-west", fault_types.STEP_DOWN, ("foo-read-west",), {}, None),
+        ("step-down-meta", fault_types.STEP_DOWN_META, (), {}, None),
+        ("rolling-restart", fault_types.ROLLING_RESTART, (), {}, None),
+        ("rolling-restart: all", fault_types.ROLLING_RESTART, (), {}, None),
+        ("rolling-restart: west\n    lame-duck: true", fault_types.ROLLING_RESTART, ("west",), {"lame_duck": True}, None),
+        ("upgrade:\n    to: 2.15.1", fault_types.UPGRADE, (), {"to": "2.15.1"}, None),
     ],
 )  # fmt: skip
 def test_every_fault_is_decoded_with_its_options(
-    text: str, kind: faults.FaultType, targets: tuple[str, ...], options: dict[str, object], lasting: int | None
+    text: str, kind: fault_types.FaultType, targets: tuple[str, ...], options: dict[str, object], lasting: int | None
 ) -> None:
     injection = action(f"  - {text}\n")
     assert isinstance(injection, Inject)
@@ -115,7 +115,7 @@ def test_every_fault_is_decoded_with_its_options(
 
 def test_every_fault_can_be_written() -> None:
     # The names are those of `vstream chaos`: each is a step.
-    assert {action.fault for action in ACTIONS.values() if action.fault} == set(faults.FAULTS.values())
+    assert {action.fault for action in ACTIONS.values() if action.fault} == set(fault_types.FAULTS.values())
 
 
 def test_faults_have_the_names_of_their_steps_or_made_up_ones_that_nothing_else_has() -> None:

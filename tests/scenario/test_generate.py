@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 from tests.support.topologies import concise
 from vstream.lint.check_scenario import check_scenario
 from vstream.lint.check_topology import check_topology
-from vstream.scenario import faults
+from vstream.scenario import fault_types
 from vstream.scenario.generate import ScenarioData, generate, to_yaml
 from vstream.scenario.model import Converge, Inject, Measure, Scenario
 from vstream.topology.model import Topology
@@ -76,7 +76,7 @@ def test_nothing_may_be_lost_and_regions_agree_in_the_end(seed: int) -> None:
 def test_every_fault_that_is_promised_to_be_survived_comes_up_and_no_other() -> None:
     actions = [step.action for seed in range(repetitions(100, night=300)) for step in load_data(compose(seed)).steps]
     names = {action.fault.type.name for action in actions if isinstance(action, Inject)}
-    generated = {name for name, declared in faults.FAULTS.items() if declared.is_generated}
+    generated = {name for name, declared in fault_types.FAULTS.items() if declared.is_generated}
     assert names == generated, "teach `vstream/scenario/generate.py` about it, or declare `is_generated=False`"
 
 

@@ -18,7 +18,7 @@ from nats.errors import Error
 from tests.support.paths import CERTIFICATES
 from vstream.jetstream.client import TidyClient
 from vstream.jetstream.endpoints import make_connection_options
-from vstream.jetstream.read_stream import read_messages
+from vstream.jetstream.message_reader import read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab.status import list_endpoints
 from vstream.topology.model import Endpoint

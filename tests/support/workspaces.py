@@ -11,7 +11,7 @@ from tests.support.paths import TESTS
 from vstream.findings import Finding
 from vstream.lint.check_topology import check_topology
 from vstream.lint.parse_files import Source, parse_sources
-from vstream.lint.registry import Rule, run_rules
+from vstream.lint.rule import Rule, run_rules
 from vstream.lint.rules import servers, streams
 from vstream.topology.bundle import placeholder_for
 

@@ -24,7 +24,7 @@ from vstream.capture.store import FORMAT as CAPTURE_FORMAT
 from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import NotReachableError, RefusedError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.read_stream import read_through
+from vstream.jetstream.message_reader import read_through
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.region_connections import choose_connection_to, connect_reconnecting, require_all_reached
 from vstream.jetstream.snapshots import take_snapshot

@@ -8,7 +8,7 @@ from itertools import product
 from vstream.errors import LabError, RefusedError, UnknownNameError
 from vstream.formatting import quote_names
 from vstream.lab.links.state import Direction
-from vstream.scenario.faults import FAULTS, Target
+from vstream.scenario.fault_types import FAULTS, Target
 from vstream.servers import leaders
 from vstream.servers.leaders import StreamLeadership
 from vstream.servers.target_servers import TargetServers

@@ -15,7 +15,7 @@ from vstream.health.doctor.examine import CHAPTER as DOCTOR
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_lab_names
 from vstream.lint.manual import CHAPTERS
-from vstream.scenario.faults import FAULTS, Target
+from vstream.scenario.fault_types import FAULTS, Target
 from vstream.topology.model import Topology
 from vstream.topology.permissions import COMMANDS
 

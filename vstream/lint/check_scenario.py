@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from vstream.errors import InvalidInputError
 from vstream.findings import Finding, Severity
-from vstream.lint import registry
+from vstream.lint import rule
 from vstream.lint.check_topology import check_document, check_topology
 from vstream.lint.checked_files import CheckedFiles, LintContext
 from vstream.lint.parse_files import Read, Source
@@ -105,7 +105,7 @@ def _run_rules(
     if decoded.model is None:
         return ()
     subject = ScenarioSubject(document=decoded.model, topology=topology)
-    return registry.run_rules(RULES, subject, source, unsure=decoded.removed)
+    return rule.run_rules(RULES, subject, source, unsure=decoded.removed)
 
 
 def _resolve(model: ScenarioDocument | None, named: _ScenarioTopology, document: Document) -> Scenario | None:

@@ -7,7 +7,7 @@ from dataclasses import field
 
 from vstream.errors import InvalidInputError
 from vstream.findings import Finding
-from vstream.lint import registry
+from vstream.lint import rule
 from vstream.lint.rules.topology import RULES
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Document
@@ -62,6 +62,6 @@ def _check(parsed: ParsedTopology) -> CheckedTopology:
 def _run_rules(readable: ReadableTopology) -> tuple[Finding, ...]:
     written = readable.written
     subject = TopologySubject(document=readable.document, topology=readable.topology, written=written.streams)
-    return registry.run_rules(
+    return rule.run_rules(
         RULES, subject, readable.source, unsure=readable.removed, written_at=locate_in_document(written)
     )

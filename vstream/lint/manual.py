@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from vstream.codes import Chapter, Page
 from vstream.findings import Severity
-from vstream.lint.registry import Rule
+from vstream.lint.rule import Rule
 from vstream.lint.rules.mappings import RULES as MAPPING_RULES
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
 from vstream.lint.rules.servers import RULES as SERVER_RULES

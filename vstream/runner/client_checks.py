@@ -15,7 +15,7 @@ from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.connection import Reply, ask_api
 from vstream.jetstream.direct import get_newest, get_next
-from vstream.jetstream.read_stream import AckSubject
+from vstream.jetstream.message_reader import AckSubject
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.runner.workload.publisher import parse_acknowledgement
 from vstream.runner.workload.readers import ACK, classify_failure, describe_refusal, request_consumer

@@ -15,7 +15,7 @@ from typing import Any
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.answers import api_error
-from vstream.jetstream.read_stream import read_messages
+from vstream.jetstream.message_reader import read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import origin_of, read_positions
 from vstream.topology import naming

@@ -12,7 +12,7 @@ from vstream.capture.records import CapturedStream, StoredRecord, message_identi
 from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import ask_api
-from vstream.jetstream.read_stream import StoredMessage, read_messages
+from vstream.jetstream.message_reader import StoredMessage, read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import MSG_ID, STREAM_SOURCE, origin_of
 from vstream.topology import naming

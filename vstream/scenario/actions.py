@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from vstream.scenario.document import StepDocument
-from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, FaultType, Target
+from vstream.scenario.fault_types import FAULT_OPTIONS, FAULTS, FaultType, Target
 from vstream.value_class import value_class
 
 

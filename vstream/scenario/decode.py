@@ -16,7 +16,7 @@ from vstream.scenario.document import (
     WorkloadDocument,
 )
 from vstream.scenario.expectations import decode_expectations
-from vstream.scenario.faults import FaultSpec, Target
+from vstream.scenario.fault_types import FaultSpec, Target
 from vstream.syntax.yaml import Path, SourceMap
 from vstream.timing import SECOND_NS
 from vstream.topology import naming

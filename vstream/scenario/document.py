@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from vstream.formatting import quote_value
 from vstream.scenario import fields
-from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, OptionType, Target
+from vstream.scenario.fault_types import FAULT_OPTIONS, FAULTS, OptionType, Target
 from vstream.syntax.schema import Language
 from vstream.topology.document import describe_fields, finish_schema
 from vstream.topology.fields import LinkTime, Name, RegionNames, Share, Text
@@ -182,7 +182,7 @@ if TYPE_CHECKING:
         """A step with the fields of every fault."""
 
         def __getattr__(self, name: str) -> Any:
-            """The fields that follow from `vstream.scenario.faults`."""
+            """The fields that follow from `vstream.scenario.fault_types`."""
 
 else:
     StepDocument = create_model(

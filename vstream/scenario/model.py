@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from vstream.findings import Span
-from vstream.scenario.faults import FaultSpec
+from vstream.scenario.fault_types import FaultSpec
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD
 from vstream.topology.model import Topology
 from vstream.value_class import value_class

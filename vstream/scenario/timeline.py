@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from vstream.scenario.actions import ACTIONS, ActionType, list_action_fields
 from vstream.scenario.document import ScenarioDocument, StepDocument
-from vstream.scenario.faults import Effect, FaultType, Target
+from vstream.scenario.fault_types import Effect, FaultType, Target
 from vstream.scenario.model import Inject, RegionCommand, Scenario, Wait
 from vstream.topology.model import Topology
 from vstream.value_class import value_class

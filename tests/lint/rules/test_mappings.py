@@ -12,7 +12,7 @@ from tests.support.golden import Golden
 from tests.support.paths import ROOT
 from vstream.findings import Finding, Severity
 from vstream.lint.check_topology import check_topology
-from vstream.lint.registry import Rule, run_rules
+from vstream.lint.rule import Rule, run_rules
 from vstream.lint.rules import rules_for
 from vstream.lint.rules.mappings import RULES, api
 from vstream.lint.workspace import Workspace

@@ -7,7 +7,7 @@ import pytest
 from tests.support import workspaces
 from tests.support.scenarios import load_text
 from tests.support.topologies import concise
-from vstream.lint.registry import Rule
+from vstream.lint.rule import Rule
 from vstream.lint.rules.scenarios import RULES
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import workspaces
 from tests.support.call_counts import count_calls
-from vstream.lint.registry import run_rules
+from vstream.lint.rule import run_rules
 from vstream.lint.rules.streams import RULES
 
 HOUR = 3_600 * 10**9

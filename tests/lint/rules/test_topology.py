@@ -9,7 +9,7 @@ from tests.support.paths import TESTS
 from tests.support.topologies import HEAD
 from vstream.findings import Severity
 from vstream.lint.check_topology import check_topology
-from vstream.lint.registry import Rule
+from vstream.lint.rule import Rule
 from vstream.lint.rules.topology import RULES
 from vstream.lint.rules.topology.context import TopologySubject
 

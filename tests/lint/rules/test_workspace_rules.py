@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import workspaces
 from tests.support.golden import Golden
-from vstream.lint.registry import Rule
+from vstream.lint.rule import Rule
 from vstream.lint.rules import servers, streams
 from vstream.lint.workspace import Workspace
 

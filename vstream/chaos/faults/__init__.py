@@ -1,7 +1,7 @@
 """
 The faults. Each module says what its faults do, how they are healed, and what the journal stores.
 
-To add one: declare it in `vstream.scenario.faults`, and write a module here. Its RESOLVERS and its LabFaults are seen.
+To add one: declare it in `vstream.scenario.fault_types`, and write a module here. Its RESOLVERS and its LabFaults are seen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Final
 
 from vstream.chaos.faults.base import FaultRequest, Injection, LabFault
-from vstream.scenario.faults import FaultSpec, FaultType
+from vstream.scenario.fault_types import FaultSpec, FaultType
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 

@@ -3,7 +3,7 @@ What all faults share, and what faults of processes share.
 
 A fault goes this way, whether a command or a step of a scenario asks for it:
 
-1. `scenario.faults` declares a `FaultType`. With targets and options it is a `FaultSpec`: what was asked for.
+1. `scenario.fault_types` declares a `FaultType`. With targets and options it is a `FaultSpec`: what was asked for.
 2. Its resolver gets that in a `FaultRequest`, with the servers that run now, and says what to do with which of them: a
    `LastingInjection`, a `LeaderChange` or a `RollingRestart`.
 3. `chaos.inject` does it. Only a lasting one has a `LabFault`, which knows how it is injected, healed and journalled. From
@@ -29,7 +29,7 @@ from vstream.lab import server_records
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Direction
 from vstream.lab.server import SpawnedServers, start_servers
-from vstream.scenario.faults import FaultSpec
+from vstream.scenario.fault_types import FaultSpec
 from vstream.servers.leaders import POLL_SECONDS
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology

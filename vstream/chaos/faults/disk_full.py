@@ -20,7 +20,7 @@ from vstream.chaos.faults import base
 from vstream.errors import LabError, UnsupportedError
 from vstream.files import write_private
 from vstream.lab.server import SpawnedServers
-from vstream.scenario import faults
+from vstream.scenario import fault_types
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
@@ -108,4 +108,4 @@ async def _resolve_disk_full(request: base.FaultRequest) -> base.LastingInjectio
     return request.make_lasting(DiskFull(servers=request.servers_of_targets()))
 
 
-RESOLVERS = {faults.DISK_FULL: _resolve_disk_full}
+RESOLVERS = {fault_types.DISK_FULL: _resolve_disk_full}

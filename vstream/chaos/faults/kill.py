@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from vstream.chaos import select
 from vstream.chaos.faults import base
-from vstream.scenario import faults
+from vstream.scenario import fault_types
 from vstream.servers import leaders
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
@@ -49,9 +49,9 @@ async def _resolve_kill_meta_leader(request: base.FaultRequest) -> base.LastingI
 
 
 RESOLVERS = {
-    faults.KILL_REGION: _resolve_kill_region,
-    faults.RESTART_REGION: _resolve_kill_region,  # healing it, which follows at once, starts them
-    faults.KILL_SERVER: _resolve_kill_server,
-    faults.KILL_LEADER: _resolve_kill_leader,
-    faults.KILL_META_LEADER: _resolve_kill_meta_leader,
+    fault_types.KILL_REGION: _resolve_kill_region,
+    fault_types.RESTART_REGION: _resolve_kill_region,  # healing it, which follows at once, starts them
+    fault_types.KILL_SERVER: _resolve_kill_server,
+    fault_types.KILL_LEADER: _resolve_kill_leader,
+    fault_types.KILL_META_LEADER: _resolve_kill_meta_leader,
 }

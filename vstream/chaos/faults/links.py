@@ -15,7 +15,7 @@ from vstream.lab.links.choose import link_state
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Cut, Direction, LinkState, decode_states, encode_states
 from vstream.lab.server import SpawnedServers
-from vstream.scenario import faults
+from vstream.scenario import fault_types
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Link
 from vstream.value_class import value_class
@@ -181,4 +181,8 @@ async def _resolve_link(request: FaultRequest) -> LastingInjection:
     return LastingInjection(fault=LinkShape(states=dict.fromkeys(pairs, link_state(link))), regions=tuple(regions))
 
 
-RESOLVERS = {faults.PARTITION: _resolve_partition, faults.ISOLATE: _resolve_isolate, faults.LINK: _resolve_link}
+RESOLVERS = {
+    fault_types.PARTITION: _resolve_partition,
+    fault_types.ISOLATE: _resolve_isolate,
+    fault_types.LINK: _resolve_link,
+}

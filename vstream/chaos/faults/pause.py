@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from vstream.chaos.faults import base
 from vstream.lab.server import SpawnedServers
-from vstream.scenario import faults
+from vstream.scenario import fault_types
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
@@ -41,4 +41,4 @@ async def _resolve_pause(request: base.FaultRequest) -> base.LastingInjection:
     return request.make_lasting(Pause(servers=request.servers_of_targets()))
 
 
-RESOLVERS = {faults.PAUSE: _resolve_pause}
+RESOLVERS = {fault_types.PAUSE: _resolve_pause}

@@ -28,7 +28,7 @@ from vstream.files import write_private
 from vstream.lab import server_records
 from vstream.lab.server import SpawnedServers
 from vstream.lab.start import finish_despite_cancellation
-from vstream.scenario import faults
+from vstream.scenario import fault_types
 from vstream.servers.target_servers import TargetServers
 from vstream.timing import SECOND_NS
 from vstream.value_class import value_class
@@ -172,4 +172,4 @@ async def _resolve_power_loss(request: base.FaultRequest) -> base.LastingInjecti
     return request.make_lasting(PowerLoss(servers=request.servers_of_targets(), seconds=seconds))
 
 
-RESOLVERS = {faults.POWER_LOSS: _resolve_power_loss}
+RESOLVERS = {fault_types.POWER_LOSS: _resolve_power_loss}

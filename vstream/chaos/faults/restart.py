@@ -10,7 +10,7 @@ from typing import ClassVar
 from vstream.chaos.faults import base
 from vstream.lab import binaries, server_records
 from vstream.lab.server import SpawnedServers
-from vstream.scenario import faults
+from vstream.scenario import fault_types
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
@@ -65,4 +65,4 @@ async def _resolve_upgrade(request: base.FaultRequest) -> base.RollingRestart:
     return replace(restart, program=program)
 
 
-RESOLVERS = {faults.ROLLING_RESTART: _resolve_rolling_restart, faults.UPGRADE: _resolve_upgrade}
+RESOLVERS = {fault_types.ROLLING_RESTART: _resolve_rolling_restart, fault_types.UPGRADE: _resolve_upgrade}

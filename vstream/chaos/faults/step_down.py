@@ -5,7 +5,7 @@ from __future__ import annotations
 from vstream.chaos import select
 from vstream.chaos.faults.base import FaultRequest, LeaderChange
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.scenario import faults
+from vstream.scenario import fault_types
 from vstream.servers import leaders
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
@@ -51,4 +51,4 @@ async def _resolve_step_down_meta(request: FaultRequest) -> LeaderChange:
     return MetaStepDown(leader=leader, regions=request.regions_of([leader]))
 
 
-RESOLVERS = {faults.STEP_DOWN: _resolve_step_down, faults.STEP_DOWN_META: _resolve_step_down_meta}
+RESOLVERS = {fault_types.STEP_DOWN: _resolve_step_down, fault_types.STEP_DOWN_META: _resolve_step_down_meta}

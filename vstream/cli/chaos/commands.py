@@ -1,7 +1,7 @@
 """
 `vstream chaos`: inject and heal faults.
 
-The commands of faults, such as `kill-region`, are made from what `vstream/scenario/faults.py` declares.
+The commands of faults, such as `kill-region`, are made from what `vstream/scenario/fault_types.py` declares.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_readiness
 from vstream.errors import UnknownNameError
 from vstream.lab.state import lab_directory
-from vstream.scenario.faults import FAULTS, USAGE, Effect, FaultOption, FaultSpec, FaultType, OptionType, Target
+from vstream.scenario.fault_types import FAULTS, USAGE, Effect, FaultOption, FaultSpec, FaultType, OptionType, Target
 from vstream.servers import target_servers
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.target_servers import TargetServers, make_target

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from vstream.findings import Finding
-from vstream.lint.registry import Rule, run_rules
+from vstream.lint.rule import Rule, run_rules
 
 if TYPE_CHECKING:
     from vstream.lint.workspace import Workspace

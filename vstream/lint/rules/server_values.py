@@ -12,7 +12,7 @@ from typing import Final
 from vstream.findings import Span
 from vstream.lint import detect
 from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
-from vstream.lint.registry import Violation, make_refusal
+from vstream.lint.rule import Violation, make_refusal
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.document import object_or_empty

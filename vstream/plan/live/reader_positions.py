@@ -16,7 +16,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
-from vstream.jetstream.read_stream import read_headers
+from vstream.jetstream.message_reader import read_headers
 from vstream.jetstream.source_header import origin_of, read_positions
 from vstream.plan.transitions import seed_region
 from vstream.subjects.transform import SubjectTransform

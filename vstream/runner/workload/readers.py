@@ -17,7 +17,7 @@ from vstream.errors import NoRespondersError, NotConnectedError, NotReachableErr
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import get_newest, get_next
-from vstream.jetstream.read_stream import AckSubject
+from vstream.jetstream.message_reader import AckSubject
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.runner.workload.recorder import Recorder
 from vstream.runner.workload.spec import ConsumerSpec, ReaderSpec

@@ -18,7 +18,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors
 from vstream.jetstream.connection import ask_api
 from vstream.jetstream.direct import DirectMessage
-from vstream.jetstream.read_stream import StoredMessage, read_through
+from vstream.jetstream.message_reader import StoredMessage, read_through
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.region_connections import choose_connection_to
 from vstream.jetstream.source_header import Provenance, parse_provenance

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from vstream.lint.registry import find_rules
+from vstream.lint.rule import find_rules
 
 RULES = find_rules(__name__, __path__)

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 from vstream.findings import Edit, Related, Severity
 from vstream.formatting import quote_names, summarize_names
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import has_default, index_sources, view_block
 from vstream.lint.rules.server_values import (

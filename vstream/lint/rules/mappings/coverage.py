@@ -10,7 +10,7 @@ from functools import lru_cache
 from vstream.findings import Severity
 from vstream.formatting import quote_names
 from vstream.lint import late
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import ApiRule, index_sources, pattern, view_block
 from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, StreamRole, Workspace

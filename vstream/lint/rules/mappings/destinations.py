@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from vstream.findings import Related, Severity
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.mappings.entries import MAX_FINDINGS, find_errors, view_block, with_server_wording
 from vstream.lint.workspace import MappingEntry, MappingForm, MappingsBlock, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, example_of_overlap, is_literal

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vstream.findings import Span
-from vstream.lint.registry import Violation
+from vstream.lint.rule import Violation
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.api import Request
 from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, Workspace

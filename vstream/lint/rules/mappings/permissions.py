@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from vstream.findings import Related, Severity, Span
-from vstream.lint.registry import Violation, once_per_place, rule
+from vstream.lint.rule import Violation, once_per_place, rule
 from vstream.lint.rules.mappings.entries import index_sources, pattern
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, may_share_a_system
 from vstream.lint.workspace import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import quote_names
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import ApiRule, view_block
 from vstream.lint.workspace import MappingForm, MappingsBlock, Workspace

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from vstream.findings import Edit, Related, Severity, Span
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.mappings.entries import (
     MAX_FINDINGS,
     find_errors,

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import quote_names
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.actions import ACTIONS, OPTIONS, list_action_fields
 from vstream.scenario.decode import resolve_link
 from vstream.scenario.document import StepDocument, yaml_key
-from vstream.scenario.faults import Effect, Target
+from vstream.scenario.fault_types import Effect, Target
 from vstream.scenario.timeline import OpenFaultStep, StepContext, index_servers, list_servers_named
 from vstream.syntax.yaml import Path
 from vstream.topology import naming

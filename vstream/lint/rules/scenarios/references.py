@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import quote_value
-from vstream.lint.registry import Violation, rule, suggest_closest
+from vstream.lint.rule import Violation, rule, suggest_closest
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.actions import ACTIONS, list_action_fields
 from vstream.scenario.decode import resolve_link
 from vstream.scenario.document import StepDocument, yaml_key
-from vstream.scenario.faults import Target
+from vstream.scenario.fault_types import Target
 from vstream.scenario.fields import split_pair
 from vstream.scenario.model import ClientOperation
 from vstream.syntax.yaml import Path

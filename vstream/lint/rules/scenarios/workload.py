@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import quote_names, quote_value
-from vstream.lint.registry import Violation, rule, suggest_closest
+from vstream.lint.rule import Violation, rule, suggest_closest
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.document import ExpectDocument, yaml_key
 from vstream.scenario.model import PLACEHOLDERS, SAFETY, fill_subject, placeholders

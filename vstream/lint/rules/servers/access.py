@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from vstream.findings import Related, Severity, Span
 from vstream.lint.reading.leafnodes import list_leaf_passwords
 from vstream.lint.reading.nodes import entry, option, split_url, table
-from vstream.lint.registry import Violation, once_per_place, rule
+from vstream.lint.rule import Violation, once_per_place, rule
 from vstream.lint.rules.server_values import (
     OPERATORS,
     TRUSTED,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from vstream.findings import Related, Severity, Span
 from vstream.lint.reading.accounts import AccountImport, ExportIndex, exports_of, imports_of
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
-from vstream.lint.registry import Violation, make_refusal, once_per_place, rule, suggest_closest
+from vstream.lint.rule import Violation, make_refusal, once_per_place, rule, suggest_closest
 from vstream.lint.rules.mappings.api import is_api
 from vstream.lint.rules.server_values import SUBJECT_HINT, check_subjects, has_any
 from vstream.lint.rules.servers.option_kinds import is_key

@@ -11,7 +11,7 @@ from vstream.findings import Related, Severity, Span
 from vstream.formatting import quote_names
 from vstream.lint.reading.leafnodes import LOGINS, hubs_of, list_leaf_users, read_leaf_links, system_of
 from vstream.lint.reading.nodes import entry, maps_in, option, split_url, table
-from vstream.lint.registry import Violation, choose_usual, rule, suggest_closest
+from vstream.lint.rule import Violation, choose_usual, rule, suggest_closest
 from vstream.lint.rules.server_values import (
     are_links_resolved,
     cluster_of,

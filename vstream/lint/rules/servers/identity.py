@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator
 
 from vstream.findings import Related, Severity, Span
 from vstream.formatting import quote_names
-from vstream.lint.registry import Violation, make_refusal, rule
+from vstream.lint.rule import Violation, make_refusal, rule
 from vstream.lint.rules import server_values
 from vstream.lint.workspace import ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfScalar

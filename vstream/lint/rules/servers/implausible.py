@@ -8,7 +8,7 @@ from typing import Final
 
 from vstream.findings import Severity
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.server_values import (
     find_system_account,
     has_any,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from vstream.findings import Severity, Span
 from vstream.formatting import format_count, quote_names
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.server_values import (
     cluster_of,
     count_peers_by_cluster,

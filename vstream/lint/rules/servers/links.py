@@ -9,7 +9,7 @@ from vstream.findings import Related, Severity
 from vstream.formatting import quote_names
 from vstream.lint.reading.accounts import exports_of, imports_of
 from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
-from vstream.lint.registry import Violation, rule, suggest_closest
+from vstream.lint.rule import Violation, rule, suggest_closest
 from vstream.lint.rules.mappings.entries import index_sources
 from vstream.lint.rules.server_values import (
     OPERATORS,

@@ -9,7 +9,7 @@ from typing import Final
 
 from vstream.findings import Related, Severity
 from vstream.formatting import quote_names, quote_value
-from vstream.lint.registry import Violation, make_refusal, once_per_place, rule
+from vstream.lint.rule import Violation, make_refusal, once_per_place, rule
 from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
 from vstream.lint.rules.servers.options import NAMES, WrittenOption, blocks_of, list_judged_options
 from vstream.lint.rules.servers.trust import VALUE_CHECKS

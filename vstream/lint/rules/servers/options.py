@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from vstream.findings import Severity, Span
 from vstream.formatting import quote_value
 from vstream.lint.detect import nearest_option
-from vstream.lint.registry import Violation, make_refusal, rule
+from vstream.lint.rule import Violation, make_refusal, rule
 from vstream.lint.rules.server_values import list_whole
 from vstream.lint.rules.servers.option_kinds import FORMS, OptionKind, ValueKind
 from vstream.lint.workspace import ServerConf, Workspace

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from vstream.findings import Related, Severity, Span
 from vstream.lint.detect import split_words
 from vstream.lint.reading.nodes import entry
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.server_values import has_jetstream, list_whole, locate_server
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, to_python

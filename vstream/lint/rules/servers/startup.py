@@ -9,7 +9,7 @@ from typing import Final
 
 from vstream.findings import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, list_values, option, table
-from vstream.lint.registry import Violation, make_refusal, rule, suggest_closest
+from vstream.lint.rule import Violation, make_refusal, rule, suggest_closest
 from vstream.lint.rules.server_values import (
     find_system_account,
     has_any,

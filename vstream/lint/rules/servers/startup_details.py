@@ -7,7 +7,7 @@ from typing import Final
 
 from vstream.findings import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, list_values, option, table
-from vstream.lint.registry import Violation, make_refusal, suggest_closest
+from vstream.lint.rule import Violation, make_refusal, suggest_closest
 from vstream.lint.rules.server_values import (
     check_subjects,
     cluster_of,

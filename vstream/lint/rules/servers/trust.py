@@ -9,7 +9,7 @@ from typing import Final
 from vstream.lint.detect import find_claims
 from vstream.lint.reading.accounts import exports_of
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, split_url, table
-from vstream.lint.registry import Violation, make_refusal, suggest_closest
+from vstream.lint.rule import Violation, make_refusal, suggest_closest
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, list_links, read_claims
 from vstream.lint.workspace import ConfValue, ServerConf
 from vstream.subjects.algebra import is_literal, is_valid

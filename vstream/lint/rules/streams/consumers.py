@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from vstream.findings import Related, Severity
 from vstream.formatting import quote_names, quote_value
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.rules.streams.storage import find_consumer_misfits
 from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from vstream.findings import Related, Severity
-from vstream.lint.registry import Violation, choose_usual, rule
+from vstream.lint.rule import Violation, choose_usual, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamFile, Workspace
 from vstream.timing import SECOND_NS

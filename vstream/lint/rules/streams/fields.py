@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from vstream.findings import Severity
 from vstream.formatting import quote_value, suggest_name
 from vstream.lint import api_fields
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.streams.values import FORBIDDEN, MAX_NAME_BYTES
 from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.topology.model import ServerVersion

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from vstream.findings import Related, Severity
 from vstream.formatting import quote_names, suggest_name
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.rules.streams.values import SourceEntry
 from vstream.lint.workspace import StreamFile, StreamRole, Workspace

@@ -9,7 +9,7 @@ from itertools import islice
 from vstream.findings import Related, Severity
 from vstream.formatting import format_count
 from vstream.lint.reading.nodes import entry, list_values
-from vstream.lint.registry import Violation, rule, suggest_closest
+from vstream.lint.rule import Violation, rule, suggest_closest
 from vstream.lint.rules.server_values import cluster_of, index_isolated_clusters, known_cluster_sizes, list_whole
 from vstream.lint.rules.streams.values import count_replicas, find_misspelt, locate_field, read_strings, read_table
 from vstream.lint.workspace import StreamFile, StreamRole, Workspace

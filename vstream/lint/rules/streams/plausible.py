@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from vstream.findings import Severity
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.streams.values import (
     has_flag,
     locate_field,

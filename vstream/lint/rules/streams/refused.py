@@ -8,7 +8,7 @@ from typing import Any
 
 from vstream.findings import Severity
 from vstream.lint.api_fields import FieldPath
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.streams.storage import find_misfits
 from vstream.lint.rules.streams.values import FORBIDDEN, find_long_texts, locate_field, read_integer
 from vstream.lint.workspace import StreamRole, Workspace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from vstream.findings import Edit, Related, Severity
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamRole, Workspace
 from vstream.timing import LONGEST_BACKOFF_SECONDS, SECOND_NS, SOURCE_ANSWER_SECONDS

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import combinations, count
 
 from vstream.findings import Edit, Severity, Span
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.streams.values import (
     ANYTHING,
     SourceEntry,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vstream.findings import Severity
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology.buckets import key_value_stream, objects_stream

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vstream.findings import Severity
 from vstream.formatting import quote_value
 from vstream.lint.api_fields import CONSUMER_FIELDS
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.lint.rules.topology.settings import check_metadata
 from vstream.subjects import algebra

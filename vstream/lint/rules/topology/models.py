@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vstream.findings import Severity
 from vstream.formatting import summarize_names
 from vstream.lint.detect import split_words
-from vstream.lint.registry import Violation, once_per_place, rule
+from vstream.lint.rule import Violation, once_per_place, rule
 from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology.decode import list_levels

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import quote_value
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.topology.model import Consistency, Naming, Routing, Security, Topology
 from vstream.topology.profiles import profile_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from vstream.findings import Severity
 from vstream.formatting import quote_value
-from vstream.lint.registry import Violation, rule, suggest_closest
+from vstream.lint.rule import Violation, rule, suggest_closest
 from vstream.lint.rules.topology.buckets import buckets_called_like_streams
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Path

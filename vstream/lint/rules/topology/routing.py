@@ -7,7 +7,7 @@ from itertools import islice
 
 from vstream.findings import Severity
 from vstream.formatting import quote_names, quote_value
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.subjects import algebra as subject_algebra
 from vstream.subjects.functions import parse_token

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from vstream.findings import Severity
 from vstream.formatting import quote_names, quote_value
-from vstream.lint.registry import Violation, rule
+from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.render import account_view
 from vstream.topology.document import ConnectDocument

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from vstream.findings import Severity
 from vstream.formatting import format_count, quote_names, quote_value
-from vstream.lint.registry import Violation, once_per_place, rule
+from vstream.lint.rule import Violation, once_per_place, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology import naming

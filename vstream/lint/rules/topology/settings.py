@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from vstream.findings import Severity
 from vstream.formatting import format_count
 from vstream.lint.api_fields import STREAM_FIELDS
-from vstream.lint.registry import Violation, once_per_place, rule
+from vstream.lint.rule import Violation, once_per_place, rule
 from vstream.lint.rules.topology.buckets import unused_writers
 from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
 from vstream.syntax.yaml import Path

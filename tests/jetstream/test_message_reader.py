@@ -14,9 +14,9 @@ import pytest
 
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.errors import NotReachableError
-from vstream.jetstream import read_stream
+from vstream.jetstream import message_reader
 from vstream.jetstream.connection import Reply, connect
-from vstream.jetstream.read_stream import AckSubject, read_headers, read_messages, read_through
+from vstream.jetstream.message_reader import AckSubject, read_headers, read_messages, read_through
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.topology.model import Endpoint
 
@@ -66,7 +66,7 @@ async def test_what_was_lost_on_its_way_is_asked_for_again(
     server: JetStreamServer, monkeypatch: pytest.MonkeyPatch, lost: set[int]
 ) -> None:
     await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 10)
-    monkeypatch.setattr(read_stream, "_SILENCE_TIMEOUT", 0.3)
+    monkeypatch.setattr(message_reader, "_SILENCE_TIMEOUT", 0.3)
     async with connect(Endpoint(urls=(server.url,)), "west") as connection:
         request_many, asked = connection.request_many, list[str]()
 
@@ -97,7 +97,7 @@ async def test_a_message_that_is_lost_on_its_way_is_asked_for_again(
     server: JetStreamServer, monkeypatch: pytest.MonkeyPatch, lost: set[int]
 ) -> None:
     await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 4)
-    monkeypatch.setattr(read_stream, "_SILENCE_TIMEOUT", 0.3)
+    monkeypatch.setattr(message_reader, "_SILENCE_TIMEOUT", 0.3)
     async with reconnecting(server) as connection:
         subscribe, losing = connection.subscribe, [True]
 
@@ -132,7 +132,7 @@ async def test_a_replica_that_stays_behind_its_leader_is_given_up(
             if message.seq <= held:
                 yield message
 
-    monkeypatch.setattr(read_stream, "read_messages", read_as_replica)
+    monkeypatch.setattr(message_reader, "read_messages", read_as_replica)
     async with reconnecting(server) as connection:
         assert [message.seq async for message in read_through(connection, "foo", first=2, last=4, patience=20)] == [
             2,
