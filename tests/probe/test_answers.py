@@ -15,7 +15,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection, Reply
 from vstream.probe import hops
 from vstream.probe.pipeline import ProbeOptions, run_probe
-from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.report import Check, CheckKind, CheckStatus
 from vstream.probe.target import ProbeTarget
 
 STORED = {
@@ -128,11 +128,11 @@ async def test_a_topology_without_canaries_says_how_to_agree_on_one() -> None:
         ),
     )
     report = await run_probe(silent, {}, ProbeOptions(timeout=1.0))
-    (canary,) = [check for check in report.checks if check.hop is Hop.CANARY]
+    (canary,) = [check for check in report.checks if check.kind is CheckKind.CANARY]
     assert (canary.status, canary.region) == (CheckStatus.SKIPPED, None)
     assert canary.hint is not None
     assert "`canary: foo._canary.*`" in canary.hint
-    assert [check.hop for check in report.checks if check.status is CheckStatus.FAILED] == [Hop.CONNECTION] * 3
+    assert [check.kind for check in report.checks if check.status is CheckStatus.FAILED] == [CheckKind.CONNECTION] * 3
     assert not report.is_pass
 
 

@@ -24,7 +24,7 @@ from vstream.jetstream.connection import open_connection
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_endpoints
-from vstream.probe.report import CheckStatus, Hop, Progress
+from vstream.probe.report import CheckKind, CheckStatus, Progress
 from vstream.topology.model import Role
 
 pytestmark = pytest.mark.lab
@@ -49,7 +49,7 @@ async def test_a_cancelled_probe_cleans_up(world: World) -> None:
     with pytest.raises(asyncio.CancelledError):
         await probe
     assert set((await world.messages()).values()) == {0}
-    cleaned = {step.check.answered_by: step.check for step in steps if step.check.hop is Hop.CLEANUP}
+    cleaned = {step.check.answered_by: step.check for step in steps if step.check.kind is CheckKind.CLEANUP}
     assert len(cleaned) == 6
     assert {check.status for check in cleaned.values()} == {CheckStatus.OK}
 
@@ -84,7 +84,7 @@ async def test_no_time_is_unknown_and_no_pass(world: World) -> None:
     report = await world.probe(timeout=0.0)
     assert not report.is_pass
     assert {check.status for check in report.checks} == {CheckStatus.UNKNOWN, CheckStatus.SKIPPED}
-    assert {check.hint for check in of(report, Hop.MAPPING)} == {"give the probe more time"}
+    assert {check.hint for check in of(report, CheckKind.MAPPING)} == {"give the probe more time"}
 
 
 @pytest.mark.parametrize("is_stale", [False, True])
@@ -108,11 +108,11 @@ async def test_the_probe_names_a_region_that_is_down(world: World, binary: Path,
         assert not report.is_pass
         assert {region for _, _, region in bad(report)} == {"west"}
         if is_stale:
-            assert {check.detail for check in of(report, Hop.MAPPING) if check.region == "west"} == {
+            assert {check.detail for check in of(report, CheckKind.MAPPING) if check.region == "west"} == {
                 "region `west`: lost the connection to its servers"
             }
         else:
-            (check,) = of(report, Hop.CONNECTION)
+            (check,) = of(report, CheckKind.CONNECTION)
             assert (check.region, check.status) == ("west", CheckStatus.FAILED)
             assert "region `west` cannot be reached" in check.detail
         matrix = report.matrix()
@@ -147,6 +147,6 @@ async def test_a_region_that_hangs_keeps_nobody_waiting(world: World) -> None:
     publish = bad(report)["canary_publish", "west", "west"]
     assert publish.status is CheckStatus.UNKNOWN
     # It may be stored once the server goes on: the report says by which mark to know it.
-    left = [check for check in of(report, Hop.CLEANUP) if check.answered_by == "foo-write-west"]
+    left = [check for check in of(report, CheckKind.CLEANUP) if check.answered_by == "foo-write-west"]
     assert [check.status for check in left] == [CheckStatus.UNKNOWN]
     assert "Vstream-Canary" in str(left[0].hint)

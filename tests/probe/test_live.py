@@ -12,7 +12,7 @@ from tests.support.probe_lab import REGIONS, World, bad, of, physical, until
 from vstream.errors import VstreamError
 from vstream.lint import check_topology
 from vstream.probe.pipeline import ProbeOptions, run_probe
-from vstream.probe.report import CheckStatus, Hop, Progress
+from vstream.probe.report import CheckKind, CheckStatus, Progress
 from vstream.topology.model import Role
 
 pytestmark = pytest.mark.lab
@@ -46,14 +46,16 @@ async def test_a_healthy_lab_passes_and_canaries_are_removed(world: World) -> No
     assert {check.status for check in report.checks} == {CheckStatus.OK}
     assert [step.done for step in steps] == list(range(1, len(report.checks) + 1))
     assert {step.total for step in steps} == {len(report.checks)}
-    assert [(check.region, check.subject, check.answered_by) for check in of(report, Hop.MAPPING)] == [
+    assert [(check.region, check.subject, check.answered_by) for check in of(report, CheckKind.MAPPING)] == [
         (region, subject, f"foo-write-{region}")
         for region in REGIONS
         for subject in ("foo._vstream_probe", "bar._vstream_probe.baz")
     ]
-    assert [check.answered_by for check in of(report, Hop.STREAM_INFO)] == [f"foo-read-{region}" for region in REGIONS]
-    assert {check.detail for check in of(report, Hop.DIRECT_GET)} == {"empty stream: the answer names nobody"}
-    pairs = [(check.origin, check.region, check.answered_by) for check in of(report, Hop.CANARY)]
+    assert [check.answered_by for check in of(report, CheckKind.STREAM_INFO)] == [
+        f"foo-read-{region}" for region in REGIONS
+    ]
+    assert {check.detail for check in of(report, CheckKind.DIRECT_GET)} == {"empty stream: the answer names nobody"}
+    pairs = [(check.origin, check.region, check.answered_by) for check in of(report, CheckKind.CANARY)]
     assert pairs == [(origin, reader, f"foo-read-{reader}") for origin in REGIONS for reader in REGIONS]
     matrix = report.matrix("foo")
     assert {origin: set(row) for origin, row in matrix.items()} == {origin: set(REGIONS) for origin in REGIONS}
@@ -77,8 +79,8 @@ async def test_every_form_is_tried_and_nothing_is_left(world: World) -> None:
     assert bad(report) == {}
     assert {step.total for step in steps} == {len(report.checks)}
     assert {check.status for check in report.checks} == {CheckStatus.OK}
-    for hop in (Hop.FORM, Hop.PULL, Hop.OWN_READ):
-        answered = {(check.region, check.answered_by) for check in of(report, hop) if check.answered_by}
+    for kind in (CheckKind.FORM, CheckKind.PULL, CheckKind.OWN_READ):
+        answered = {(check.region, check.answered_by) for check in of(report, kind) if check.answered_by}
         assert answered == {(region, f"foo-read-{region}") for region in REGIONS}
     details = {check.form: check.detail for check in report.checks if check.form}
     assert details["more than 1024 subjects"] == "413"
@@ -108,7 +110,9 @@ async def test_messages_of_users_stay_and_name_who_answers(world: World) -> None
     before = await world.messages()
     report = await world.probe()
     assert bad(report) == {}
-    assert [check.answered_by for check in of(report, Hop.DIRECT_GET)] == [f"foo-read-{region}" for region in REGIONS]
+    assert [check.answered_by for check in of(report, CheckKind.DIRECT_GET)] == [
+        f"foo-read-{region}" for region in REGIONS
+    ]
     assert await world.messages() == before
 
 
@@ -235,13 +239,13 @@ async def test_the_probe_finds_a_read_stream_that_refuses_direct_get(world: Worl
     await world.sourcing()
     report = await world.probe(timeout=6.0, all_forms=True)
     assert set(bad(report)) == {("direct_get", None, "east"), *(("canary", region, "east") for region in REGIONS)}
-    skipped = {check.detail for check in of(report, Hop.FORM) if check.region == "east"}
+    skipped = {check.detail for check in of(report, CheckKind.FORM) if check.region == "east"}
     assert skipped == {"no stream answers Direct Get: see the direct_get check of this region"}
     check = bad(report)["direct_get", None, "east"]
     assert check.detail == "no answer: `allow_direct` of `foo-read-east` is off"
     assert "creates" not in (check.hint or "")
     # They did arrive there, and were removed although the probe never saw them.
-    removed = [check.detail for check in of(report, Hop.CLEANUP) if check.answered_by == "foo-read-east"]
+    removed = [check.detail for check in of(report, CheckKind.CLEANUP) if check.answered_by == "foo-read-east"]
     assert removed == ["removed sequence 1, 2, 3"]
     assert set((await world.messages()).values()) == {0}
 
@@ -281,7 +285,7 @@ async def test_only_the_chosen_regions_publish_and_all_are_cleaned(world: World)
     assert bad(report) == {}
     assert report.regions == ("west",)
     assert list(report.matrix()) == ["west"]
-    assert {check.answered_by for check in of(report, Hop.CLEANUP)} == {
+    assert {check.answered_by for check in of(report, CheckKind.CLEANUP)} == {
         "foo-write-west",
         *(f"foo-read-{region}" for region in REGIONS),
     }
@@ -296,5 +300,5 @@ async def test_canaries_are_removed_in_a_region_that_the_topology_leaves_out(wor
     fewer = check_topology.check_topology(without_east, "fewer.yaml").require()
     report = await run_probe(fewer, world.connections, ProbeOptions(timeout=45.0))
     assert bad(report) == {}
-    assert ("east", "foo-read-east") in {(check.region, check.answered_by) for check in of(report, Hop.CLEANUP)}
+    assert ("east", "foo-read-east") in {(check.region, check.answered_by) for check in of(report, CheckKind.CLEANUP)}
     assert set((await world.messages()).values()) == {0}

@@ -12,17 +12,17 @@ from rich.console import Console
 
 from vstream.cli.views import probe as view
 from vstream.cli.views.probe import to_junit
-from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, join_reports, name_servers
+from vstream.probe.report import Check, CheckKind, CheckStatus, ProbeReport, join_reports, name_servers
 
 
-def check(status: CheckStatus, hop: Hop = Hop.MAPPING, stream: str = "foo", **fields: object) -> Check:
+def check(status: CheckStatus, kind: CheckKind = CheckKind.MAPPING, stream: str = "foo", **fields: object) -> Check:
     values: dict[str, object] = {"region": "west", "detail": "seen", **fields}
-    return Check(stream=stream, hop=hop, status=status, **values)  # type: ignore[arg-type]
+    return Check(stream=stream, kind=kind, status=status, **values)  # type: ignore[arg-type]
 
 
 def arrival(origin: str, reader: str, ms: float | None, stream: str = "foo") -> Check:
     status = CheckStatus.FAILED if ms is None else CheckStatus.OK
-    return check(status, Hop.CANARY, stream, region=reader, origin=origin, elapsed_ms=ms)
+    return check(status, CheckKind.CANARY, stream, region=reader, origin=origin, elapsed_ms=ms)
 
 
 def report(*checks: Check) -> ProbeReport:
@@ -51,7 +51,7 @@ def test_nothing_seen_is_never_a_pass(statuses: list[CheckStatus], verdict: str)
 
 
 def test_regions_of_which_none_is_reached_are_unknown_and_one_of_several_is_a_failure() -> None:
-    unreached = check(CheckStatus.FAILED, Hop.CONNECTION)
+    unreached = check(CheckStatus.FAILED, CheckKind.CONNECTION)
     assert not report(unreached, check(CheckStatus.SKIPPED)).is_fail
     assert report(unreached, check(CheckStatus.OK)).is_fail
 
@@ -64,10 +64,10 @@ def test_counts_name_every_status() -> None:
 def test_on_a_narrow_screen_no_name_is_broken() -> None:
     probed = report(
         check(CheckStatus.OK, region="eu-central", answered_by="orders-write-eu-central"),
-        check(CheckStatus.FAILED, Hop.DIRECT_GET, region="eu-central"),
+        check(CheckStatus.FAILED, CheckKind.DIRECT_GET, region="eu-central"),
         check(
             CheckStatus.OK,
-            Hop.OWN_READ,
+            CheckKind.OWN_READ,
             region="eu-central",
             form="DIRECT.GET",
             elapsed_ms=1.0,
@@ -99,7 +99,7 @@ def test_the_matrix_shows_the_slowest_stream_and_hides_no_failure() -> None:
 
 
 def test_a_pair_that_was_not_tried_is_not_called_missing() -> None:
-    skipped = check(CheckStatus.SKIPPED, Hop.CANARY, region="east", origin="west")
+    skipped = check(CheckStatus.SKIPPED, CheckKind.CANARY, region="east", origin="west")
     table = view.render_matrix(report(arrival("west", "west", 1.0), arrival("east", "west", None), skipped))
     assert table is not None
     shown = [[str(cell) for cell in column.cells] for column in table.columns]
@@ -114,7 +114,7 @@ def test_a_failure_stays_in_the_matrix_whatever_comes_later() -> None:
 
 def test_the_plain_form_is_json() -> None:
     plain = report(
-        arrival("west", "east", 1.23456), check(CheckStatus.SKIPPED, Hop.CANARY, "bar", region=None)
+        arrival("west", "east", 1.23456), check(CheckStatus.SKIPPED, CheckKind.CANARY, "bar", region=None)
     ).as_dict()
     assert json.loads(json.dumps(plain)) == {
         "topology": "acme",
@@ -159,10 +159,10 @@ def test_junit_has_a_suite_for_each_stream_and_a_case_for_each_check() -> None:
     text = to_junit(
         report(
             check(CheckStatus.OK, subject="foo._vstream_probe", elapsed_ms=1500.0),
-            check(CheckStatus.FAILED, Hop.STREAM_INFO, detail="no <stream> & \x00 nothing", hint="look there"),
-            check(CheckStatus.UNKNOWN, Hop.DIRECT_GET),
+            check(CheckStatus.FAILED, CheckKind.STREAM_INFO, detail="no <stream> & \x00 nothing", hint="look there"),
+            check(CheckStatus.UNKNOWN, CheckKind.DIRECT_GET),
             arrival("east", "west", 2.0),
-            check(CheckStatus.SKIPPED, Hop.CANARY, "bar", region=None),
+            check(CheckStatus.SKIPPED, CheckKind.CANARY, "bar", region=None),
         )
     )
     root = ET.fromstring(text)
@@ -190,8 +190,8 @@ def test_junit_has_a_suite_for_each_stream_and_a_case_for_each_check() -> None:
 def test_junit_case_names_are_unique_where_one_region_is_cleaned_twice() -> None:
     text = to_junit(
         report(
-            check(CheckStatus.OK, Hop.CLEANUP, answered_by="foo-write-west"),
-            check(CheckStatus.OK, Hop.CLEANUP, answered_by="foo-read-west"),
+            check(CheckStatus.OK, CheckKind.CLEANUP, answered_by="foo-write-west"),
+            check(CheckStatus.OK, CheckKind.CLEANUP, answered_by="foo-read-west"),
         )
     )
     names = [case.get("name") for case in ET.fromstring(text).iter("testcase")]

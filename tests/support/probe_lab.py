@@ -22,7 +22,7 @@ from vstream.lab.start import LabSetup
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint import check_topology
 from vstream.probe.pipeline import ProbeOptions, run_probe
-from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
+from vstream.probe.report import Check, CheckKind, CheckStatus, ProbeReport, Progress
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role, Topology
@@ -204,11 +204,11 @@ async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 
 def bad(report: ProbeReport) -> dict[tuple[str, str | None, str | None], Check]:
     """What is neither ok nor skipped, by hop, origin and region."""
     return {
-        (check.hop.value, check.origin, check.region): check
+        (check.kind.value, check.origin, check.region): check
         for check in report.checks
         if check.status in {CheckStatus.FAILED, CheckStatus.UNKNOWN}
     }
 
 
-def of(report: ProbeReport, hop: Hop) -> list[Check]:
-    return [check for check in report.checks if check.hop is hop]
+def of(report: ProbeReport, kind: CheckKind) -> list[Check]:
+    return [check for check in report.checks if check.kind is kind]

@@ -23,7 +23,7 @@ from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import EXPECTED_STREAM, MSG_ID
 from vstream.probe.hops import parse_ack, probe_copy
 from vstream.probe.read_your_writes import METHODS, OwnRead
-from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.report import Check, CheckKind, CheckStatus
 from vstream.probe.retry import repeat_looks
 from vstream.probe.stream_info import StreamInfo
 from vstream.probe.target import FAIR_TIMEOUT, OutOfTimeError, ProbeTarget
@@ -68,9 +68,11 @@ class Canary:
     own_reads: tuple[OwnRead, ...] = ()
     """Once it is stored: when it is served in the region that published it."""
 
-    def make_check(self, target: ProbeTarget, hop: Hop, status: CheckStatus, detail: str, **details: Any) -> Check:
+    def make_check(
+        self, target: ProbeTarget, kind: CheckKind, status: CheckStatus, detail: str, **details: Any
+    ) -> Check:
         """A check of what *target* has to do with this canary; *details* are the other `CheckDetails`."""
-        return target.make_check(hop, status, detail, origin=self.origin, subject=self.subject, **details)
+        return target.make_check(kind, status, detail, origin=self.origin, subject=self.subject, **details)
 
 
 @value_class
@@ -145,13 +147,13 @@ class CanaryFlight:
             target = self.readers[canary.origin].target
             skip = partial(target.make_check, status=CheckStatus.SKIPPED, origin=canary.origin)
             not_published = "not published: no read stream answers"
-            publish = canary.publish or skip(Hop.CANARY_PUBLISH, detail=not_published, subject=canary.subject)
+            publish = canary.publish or skip(CheckKind.CANARY_PUBLISH, detail=not_published, subject=canary.subject)
             checks.append(publish)
             checks += [_check_arrival(canary, reader) for reader in self.readers.values()]
             if canary.own_reads:
                 checks += [own_read.make_check() for own_read in canary.own_reads]
             else:
-                checks += [skip(Hop.OWN_READ, detail="no canary to read", form=method) for method in METHODS]
+                checks += [skip(CheckKind.OWN_READ, detail="no canary to read", form=method) for method in METHODS]
         return checks
 
     async def _begin(self, reader: Reader) -> None:
@@ -188,14 +190,14 @@ class CanaryFlight:
         except (NotReachableError, OutOfTimeError) as error:
             status, detail, hint = CheckStatus.UNKNOWN, f"may or may not be stored: {error.message}", error.hint
             if canary.fate is Fate.NOT_STORED:
-                status = target.make_failed_check(Hop.CANARY_PUBLISH, error).status
+                status = target.make_failed_check(CheckKind.CANARY_PUBLISH, error).status
                 detail = f"not published: {error.message}"
         else:
             canary.acked_at = time.monotonic()
             status, detail, hint = _note_answer(canary, target, parse_ack(reply))
         answered_by = canary.stream or None
         canary.publish = canary.make_check(
-            target, Hop.CANARY_PUBLISH, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms
+            target, CheckKind.CANARY_PUBLISH, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms
         )
         if canary.fate is Fate.STORED and reader.facts is not None:
             own_read = partial(
@@ -303,7 +305,7 @@ def _check_arrival(canary: Canary, reader: Reader) -> Check:
         status, detail = CheckStatus.OK, f"arrived as sequence {sighting.seq}"
     answered_by = sighting.stream if sighting else None
     return canary.make_check(
-        target, Hop.CANARY, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms
+        target, CheckKind.CANARY, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms
     )
 
 

@@ -27,7 +27,7 @@ from vstream.errors import ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.connection import Connection, ask_api
 from vstream.probe.canaries import CANARY_HEADER, FIRST_PAUSE_SECONDS, Canary, CanaryFlight, Fate
-from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.report import Check, CheckKind, CheckStatus
 from vstream.probe.retry import repeat_looks
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
@@ -233,7 +233,7 @@ class Cleanup:
         return Check(
             stream=self.stream.name,
             region=region,
-            hop=Hop.CLEANUP,
+            kind=CheckKind.CLEANUP,
             status=status,
             detail=detail,
             hint=hint,

@@ -14,7 +14,7 @@ from vstream.errors import NoRespondersError, VstreamError
 from vstream.jetstream import direct
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage
-from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.report import Check, CheckKind, CheckStatus
 from vstream.probe.retry import Budget, describe_answer, parse_stored_sequence
 from vstream.probe.stream_info import StreamInfo
 from vstream.probe.target import ProbeTarget
@@ -205,7 +205,7 @@ async def probe_direct_get_forms(
         reason = "no stream answers Direct Get: see the direct_get check of this region"
         return [_skip(target, name, reason) for name in (*names, NO_STREAM)]
     except VstreamError as error:
-        return [target.make_failed_check(Hop.FORM, error, form=name) for name in (*names, NO_STREAM)]
+        return [target.make_failed_check(CheckKind.FORM, error, form=name) for name in (*names, NO_STREAM)]
     if message is None:
         return [_skip(target, name, "the stream has no message to ask for") for name in (*names, NO_STREAM)]
     checks = [await _try_form(target, form, message, budget) for form in FORMS]
@@ -244,12 +244,17 @@ async def _try_form(target: ProbeTarget, form: RequestForm, stored: DirectMessag
     try:
         outcome = await budget.settle(target, ask, judge)
     except VstreamError as error:
-        return target.make_failed_check(Hop.FORM, error, form=form.name)
+        return target.make_failed_check(CheckKind.FORM, error, form=form.name)
     answered_by = _stream_named_in(target, outcome.answers[0])
     if outcome.problem is None:
         detail = f"answered by `{answered_by}`" if form.status is None else str(form.status)
         return target.make_check(
-            Hop.FORM, CheckStatus.OK, detail, form=form.name, answered_by=answered_by, elapsed_ms=outcome.elapsed_ms
+            CheckKind.FORM,
+            CheckStatus.OK,
+            detail,
+            form=form.name,
+            answered_by=answered_by,
+            elapsed_ms=outcome.elapsed_ms,
         )
     version = target.connection.server_version
     if form.is_recent and (parse_version(version) or _RECENT) < _RECENT:
@@ -259,7 +264,7 @@ async def _try_form(target: ProbeTarget, form: RequestForm, stored: DirectMessag
     if form.is_many and not _is_end(outcome.answers[-1]):
         hint = "servers before 2.11 answer this way: which version does the server that holds the stream run?"
     return target.make_check(
-        Hop.FORM, CheckStatus.FAILED, outcome.problem, form=form.name, answered_by=answered_by, hint=hint
+        CheckKind.FORM, CheckStatus.FAILED, outcome.problem, form=form.name, answered_by=answered_by, hint=hint
     )
 
 
@@ -272,12 +277,12 @@ async def _try_unknown_stream(target: ProbeTarget) -> Check:
     try:
         answer, _ = await target.measure(ask)
     except NoRespondersError:
-        return target.make_check(Hop.FORM, CheckStatus.OK, "no responders", form=NO_STREAM)
+        return target.make_check(CheckKind.FORM, CheckStatus.OK, "no responders", form=NO_STREAM)
     except VstreamError as error:
-        return target.make_failed_check(Hop.FORM, error, form=NO_STREAM)
+        return target.make_failed_check(CheckKind.FORM, error, form=NO_STREAM)
     detail = f"there is no such stream, and the answer is {describe_answer(answer)}"
     return target.make_check(
-        Hop.FORM, CheckStatus.FAILED, detail, form=NO_STREAM, answered_by=_stream_named_in(target, answer)
+        CheckKind.FORM, CheckStatus.FAILED, detail, form=NO_STREAM, answered_by=_stream_named_in(target, answer)
     )
 
 
@@ -303,4 +308,4 @@ def _find_answerer(target: ProbeTarget, answers: Sequence[Reply]) -> str | None:
 
 
 def _skip(target: ProbeTarget, name: str, reason: str) -> Check:
-    return target.make_check(Hop.FORM, CheckStatus.SKIPPED, reason, form=name)
+    return target.make_check(CheckKind.FORM, CheckStatus.SKIPPED, reason, form=name)

@@ -14,7 +14,7 @@ from vstream.jetstream import direct, error_codes
 from vstream.jetstream.answers import decode_object, describe_error
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.source_header import EXPECTED_STREAM
-from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.report import Check, CheckKind, CheckStatus
 from vstream.probe.stream_info import StreamInfo, read_stream_info
 from vstream.probe.target import ProbeTarget
 from vstream.subjects import algebra
@@ -53,7 +53,7 @@ async def probe_mapping(target: ProbeTarget, pattern: str) -> Check:
     except NoRespondersError:
         return await _check_no_listener(target, subject, pattern)
     except VstreamError as error:
-        return target.make_failed_check(Hop.MAPPING, error, subject=subject, hint=_PERMISSIONS)
+        return target.make_failed_check(CheckKind.MAPPING, error, subject=subject, hint=_PERMISSIONS)
     return _judge_ack(target, subject, pattern, parse_ack(reply), elapsed_ms)
 
 
@@ -71,7 +71,7 @@ def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, A
 
     def check(status: CheckStatus, detail: str, hint: str | None = None) -> Check:
         return target.make_check(
-            Hop.MAPPING, status, detail, subject=subject, hint=hint, answered_by=stream, elapsed_ms=elapsed_ms
+            CheckKind.MAPPING, status, detail, subject=subject, hint=hint, answered_by=stream, elapsed_ms=elapsed_ms
         )
 
     if isinstance(error, dict):
@@ -122,7 +122,7 @@ async def _check_no_listener(target: ProbeTarget, subject: str, pattern: str) ->
             f"{target.connection.server_name}, or leads nowhere"
         )
         hint = _MAPPINGS
-    return target.make_check(Hop.MAPPING, CheckStatus.FAILED, detail, subject=subject, hint=hint)
+    return target.make_check(CheckKind.MAPPING, CheckStatus.FAILED, detail, subject=subject, hint=hint)
 
 
 async def probe_stream_info(target: ProbeTarget) -> tuple[Check, StreamInfo | None]:
@@ -134,21 +134,21 @@ async def probe_stream_info(target: ProbeTarget) -> tuple[Check, StreamInfo | No
         )
     except ServerError as error:
         if error.err_code != error_codes.STREAM_NOT_FOUND:
-            return target.make_failed_check(Hop.STREAM_INFO, error, hint=_LEADER), None
+            return target.make_failed_check(CheckKind.STREAM_INFO, error, hint=_LEADER), None
         namesake = await _find_physical(target, target.namesake)
         if namesake.facts is None:
             detail = f"no stream: {namesake.problem}"
-            return target.make_check(Hop.STREAM_INFO, CheckStatus.FAILED, detail, hint=namesake.hint), None
+            return target.make_check(CheckKind.STREAM_INFO, CheckStatus.FAILED, detail, hint=namesake.hint), None
         detail = (
             f"no stream, although `{target.namesake}` exists: the mapping of `{subject}` is missing on server "
             f"{target.connection.server_name}"
         )
-        return target.make_check(Hop.STREAM_INFO, CheckStatus.FAILED, detail, hint=_MAPPINGS), None
+        return target.make_check(CheckKind.STREAM_INFO, CheckStatus.FAILED, detail, hint=_MAPPINGS), None
     except VstreamError as error:
-        return target.make_failed_check(Hop.STREAM_INFO, error, hint=_LEADER), None
+        return target.make_failed_check(CheckKind.STREAM_INFO, error, hint=_LEADER), None
     if facts.name != target.namesake:
         check = target.make_check(
-            Hop.STREAM_INFO,
+            CheckKind.STREAM_INFO,
             CheckStatus.FAILED,
             f"answered by {target.whose(facts.name)}, not by `{target.namesake}`",
             hint=f"the mapping of `{subject}` for cluster `{_find_cluster(target)}` on server {target.connection.server_name}",
@@ -158,7 +158,7 @@ async def probe_stream_info(target: ProbeTarget) -> tuple[Check, StreamInfo | No
         return check, None
     detail = f"answered by `{facts.name}`, {facts.messages} messages"
     return (
-        target.make_check(Hop.STREAM_INFO, CheckStatus.OK, detail, answered_by=facts.name, elapsed_ms=elapsed_ms),
+        target.make_check(CheckKind.STREAM_INFO, CheckStatus.OK, detail, answered_by=facts.name, elapsed_ms=elapsed_ms),
         facts,
     )
 
@@ -185,18 +185,18 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
     except NoRespondersError:
         return await _check_no_getter(target, subject)
     except VstreamError as error:
-        return target.make_failed_check(Hop.DIRECT_GET, error, hint=_LEADER)
+        return target.make_failed_check(CheckKind.DIRECT_GET, error, hint=_LEADER)
     if message is None:
         if facts is not None and facts.messages:
             return target.make_check(
-                Hop.DIRECT_GET,
+                CheckKind.DIRECT_GET,
                 CheckStatus.FAILED,
                 f"answered that there are no messages, and `{target.namesake}` holds {facts.messages}: somebody else answers",
                 hint=f"where does server {target.connection.server_name} map `{subject}` to?",
                 elapsed_ms=elapsed_ms,
             )
         detail = "empty stream: the answer names nobody"
-        return target.make_check(Hop.DIRECT_GET, CheckStatus.OK, detail, elapsed_ms=elapsed_ms)
+        return target.make_check(CheckKind.DIRECT_GET, CheckStatus.OK, detail, elapsed_ms=elapsed_ms)
     answered_by = naming.qualify_answer(message.stream, target.read)
     if answered_by == target.read:
         status, detail, hint = CheckStatus.OK, f"answered by `{answered_by}`", None
@@ -207,7 +207,9 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
     else:
         status, detail = CheckStatus.FAILED, f"answered by {target.whose(message.stream)}, not by `{target.read}`"
         hint = f"the mapping of `{subject}` for cluster `{_find_cluster(target)}` on server {target.connection.server_name}"
-    return target.make_check(Hop.DIRECT_GET, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms)
+    return target.make_check(
+        CheckKind.DIRECT_GET, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms
+    )
 
 
 async def _check_no_getter(target: ProbeTarget, subject: str) -> Check:
@@ -225,7 +227,7 @@ async def _check_no_getter(target: ProbeTarget, subject: str) -> Check:
             f"server {target.connection.server_name}, or leads nowhere"
         )
         hint = _MAPPINGS
-    return target.make_check(Hop.DIRECT_GET, CheckStatus.FAILED, detail, hint=hint)
+    return target.make_check(CheckKind.DIRECT_GET, CheckStatus.FAILED, detail, hint=hint)
 
 
 async def probe_copy(target: ProbeTarget) -> tuple[Check, StreamInfo | None]:
@@ -234,7 +236,7 @@ async def probe_copy(target: ProbeTarget) -> tuple[Check, StreamInfo | None]:
         return await probe_stream_info(target)
     copy = await _find_physical(target, target.read)
     status = CheckStatus.OK if copy.facts else CheckStatus.FAILED
-    return target.make_check(Hop.STREAM_INFO, status, copy.problem, hint=copy.hint), copy.facts
+    return target.make_check(CheckKind.STREAM_INFO, status, copy.problem, hint=copy.hint), copy.facts
 
 
 async def _find_physical(target: ProbeTarget, name: str) -> _PhysicalAnswer:

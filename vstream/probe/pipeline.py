@@ -19,7 +19,7 @@ from vstream.probe import direct_get_forms, hops, pull_requests
 from vstream.probe.canaries import CanaryFlight
 from vstream.probe.cleanup import Cleanup
 from vstream.probe.read_your_writes import METHODS
-from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress, join_reports, name_servers
+from vstream.probe.report import Check, CheckKind, CheckStatus, ProbeReport, Progress, join_reports, name_servers
 from vstream.probe.retry import Budget
 from vstream.probe.stream_info import read_stream_names
 from vstream.probe.target import ProbeTarget
@@ -180,7 +180,7 @@ class _Probe:
             check = Check(
                 stream=stream.name,
                 region=region,
-                hop=Hop.CONNECTION,
+                kind=CheckKind.CONNECTION,
                 status=CheckStatus.UNKNOWN if is_refused else CheckStatus.FAILED,
                 detail=detail,
                 hint=hint,
@@ -199,7 +199,12 @@ class _Probe:
         if reason is not None:
             detail, hint = reason
             check = Check(
-                stream=stream.name, region=None, hop=Hop.CANARY, status=CheckStatus.SKIPPED, detail=detail, hint=hint
+                stream=stream.name,
+                region=None,
+                kind=CheckKind.CANARY,
+                status=CheckStatus.SKIPPED,
+                detail=detail,
+                hint=hint,
             )
             self._report([check])
             if self._options.all_forms:
@@ -273,13 +278,13 @@ class _Probe:
     def _sort_checks(self, streams: Sequence[VirtualStream]) -> tuple[Check, ...]:
         by_stream = {stream.name: index for index, stream in enumerate(streams)}
         by_region = {region.name: index for index, region in enumerate(self._topology.regions)}
-        by_hop = {hop: index for index, hop in enumerate(Hop)}
+        by_kind = {kind: index for index, kind in enumerate(CheckKind)}
 
         def key(check: Check) -> tuple[int, int, int, int]:
             # The sort is stable: several subjects of one stream keep their order.
             return (
                 by_stream[check.stream],
-                by_hop[check.hop],
+                by_kind[check.kind],
                 by_region.get(check.origin or "", -1),
                 by_region.get(check.region or "", -1),
             )
@@ -325,7 +330,7 @@ def _skip_unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mappi
             Check(
                 stream=stream.name,
                 region=reader,
-                hop=Hop.CANARY,
+                kind=CheckKind.CANARY,
                 origin=origin,
                 status=CheckStatus.SKIPPED,
                 detail=f"there is no connection to region `{unreached}`",

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from vstream.errors import NoRespondersError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.connection import Reply, ask_api
-from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.report import Check, CheckKind, CheckStatus
 from vstream.probe.retry import Budget, describe_answer
 from vstream.probe.target import ProbeTarget
 from vstream.syntax.document import Json
@@ -93,8 +93,8 @@ async def probe_pull_requests(
     except VstreamError as error:
         reason = "there is no consumer to pull from"
         return [
-            target.make_failed_check(Hop.PULL, error, form=CREATE),
-            *(target.make_check(Hop.PULL, CheckStatus.SKIPPED, reason, form=name) for name in NAMES[1:]),
+            target.make_failed_check(CheckKind.PULL, error, form=CREATE),
+            *(target.make_check(CheckKind.PULL, CheckStatus.SKIPPED, reason, form=name) for name in NAMES[1:]),
         ]
     checks = [created, *(await pulling.messages(arrived))]
     checks += [await pulling.status(status) for status in _STATUSES]
@@ -119,9 +119,9 @@ class _Pulling:
                 raise
             elapsed_ms = await self._create(target.namesake, config)
             detail = f"{error_codes.STREAM_MISMATCH}: by the physical name"
-            return target.make_check(Hop.PULL, CheckStatus.OK, detail, form=CREATE, elapsed_ms=elapsed_ms)
+            return target.make_check(CheckKind.PULL, CheckStatus.OK, detail, form=CREATE, elapsed_ms=elapsed_ms)
         return target.make_check(
-            Hop.PULL, CheckStatus.OK, "created", form=CREATE, answered_by=target.namesake, elapsed_ms=elapsed_ms
+            CheckKind.PULL, CheckStatus.OK, "created", form=CREATE, answered_by=target.namesake, elapsed_ms=elapsed_ms
         )
 
     async def _create(self, stream: str, config: Mapping[str, Json]) -> float:
@@ -136,7 +136,9 @@ class _Pulling:
         target = self._target
         if not arrived:
             reason = "there is no canary to pull"
-            return [target.make_check(Hop.PULL, CheckStatus.SKIPPED, reason, form=name) for name in (ONE, ACK, BATCH)]
+            return [
+                target.make_check(CheckKind.PULL, CheckStatus.SKIPPED, reason, form=name) for name in (ONE, ACK, BATCH)
+            ]
         first_check, answers = await self._pull(ONE, None, _check_message)
         ack_reply = answers[-1].reply if answers else ""
         rest, _ = await self._pull(
@@ -147,15 +149,15 @@ class _Pulling:
     async def _acknowledge(self, reply: str) -> Check:
         target = self._target
         if not reply:
-            return target.make_check(Hop.PULL, CheckStatus.SKIPPED, "there is nothing to acknowledge", form=ACK)
+            return target.make_check(CheckKind.PULL, CheckStatus.SKIPPED, "there is nothing to acknowledge", form=ACK)
         try:
             _, elapsed_ms = await target.measure(
                 lambda timeout: target.connection.request(reply, b"+ACK", timeout=timeout)
             )
         except VstreamError as error:
-            return target.make_failed_check(Hop.PULL, error, form=ACK)
+            return target.make_failed_check(CheckKind.PULL, error, form=ACK)
         return target.make_check(
-            Hop.PULL,
+            CheckKind.PULL,
             CheckStatus.OK,
             "acknowledged, and confirmed",
             form=ACK,
@@ -183,10 +185,12 @@ class _Pulling:
             await self._delete()
         except VstreamError as error:
             await pulling
-            return target.make_failed_check(Hop.PULL, error, form=GONE)
+            return target.make_failed_check(CheckKind.PULL, error, form=GONE)
         check, answers = await pulling
         if answers and answers[-1].status is None:
-            return target.make_check(Hop.PULL, CheckStatus.SKIPPED, "another probe's canary arrived first", form=GONE)
+            return target.make_check(
+                CheckKind.PULL, CheckStatus.SKIPPED, "another probe's canary arrived first", form=GONE
+            )
         return check
 
     async def _delete(self) -> None:
@@ -209,11 +213,11 @@ class _Pulling:
                 lambda timeout: target.connection.request(f"{self._next}.{self.name}_none", b"", timeout=timeout)
             )
         except NoRespondersError:
-            return target.make_check(Hop.PULL, CheckStatus.OK, "no responders", form=NO_CONSUMER)
+            return target.make_check(CheckKind.PULL, CheckStatus.OK, "no responders", form=NO_CONSUMER)
         except VstreamError as error:
-            return target.make_failed_check(Hop.PULL, error, form=NO_CONSUMER)
+            return target.make_failed_check(CheckKind.PULL, error, form=NO_CONSUMER)
         return target.make_check(
-            Hop.PULL, CheckStatus.FAILED, f"answered with {describe_answer(answer)}", form=NO_CONSUMER
+            CheckKind.PULL, CheckStatus.FAILED, f"answered with {describe_answer(answer)}", form=NO_CONSUMER
         )
 
     async def _pull(
@@ -238,12 +242,12 @@ class _Pulling:
         try:
             outcome = await self._budget.settle(target, ask, judge)
         except VstreamError as error:
-            return target.make_failed_check(Hop.PULL, error, form=name), ()
+            return target.make_failed_check(CheckKind.PULL, error, form=name), ()
         last = outcome.answers[-1]
         status = CheckStatus.OK if outcome.problem is None else CheckStatus.FAILED
         return (
             target.make_check(
-                Hop.PULL,
+                CheckKind.PULL,
                 status,
                 outcome.problem or ("a message" if last.status is None else str(last.status)),
                 form=name,

@@ -15,7 +15,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
-from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.report import Check, CheckKind, CheckStatus
 from vstream.probe.retry import repeat_looks
 from vstream.probe.target import ProbeTarget
 from vstream.topology import naming
@@ -83,7 +83,7 @@ class OwnRead:
             looks = "at the first look" if self.looks == 1 else f"at look {self.looks}"
             status, detail = CheckStatus.OK, f"served {looks}, {self.elapsed_ms:.1f} ms after the acknowledgement"
         return self.target.make_check(
-            Hop.OWN_READ,
+            CheckKind.OWN_READ,
             status,
             detail,
             origin=self.target.region,

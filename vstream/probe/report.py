@@ -11,7 +11,7 @@ from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
 
-class Hop(Enum):
+class CheckKind(Enum):
     """What a check tests, in the order in which a message passes."""
 
     CONNECTION = "connection"
@@ -55,7 +55,7 @@ class Check:
     """The virtual stream."""
     region: str | None
     """Where it was tried; for a canary, where it was read. None: it concerns the whole stream."""
-    hop: Hop
+    kind: CheckKind
     status: CheckStatus
     detail: str
     """What was seen, in at most one sentence."""
@@ -77,7 +77,8 @@ class Check:
     def as_dict(self) -> dict[str, Json]:
         """Every field, ready for JSON."""
         elapsed_ms = None if self.elapsed_ms is None else round(self.elapsed_ms, 3)
-        return {**asdict(self), "hop": self.hop.value, "status": self.status.value, "elapsed_ms": elapsed_ms}
+        fields = {**asdict(self), "kind": self.kind.value, "status": self.status.value, "elapsed_ms": elapsed_ms}
+        return {"hop" if name == "kind" else name: value for name, value in fields.items()}
 
 
 @value_class
@@ -112,8 +113,8 @@ class ProbeReport:
     def is_fail(self) -> bool:
         """Whether something was seen not to work. That no region could be reached says nothing of any."""
         counts = self.counts
-        hops = {check.hop for check in self.checks if check.status is CheckStatus.FAILED}
-        return bool(hops) and (counts[CheckStatus.OK] > 0 or hops != {Hop.CONNECTION})
+        kinds = {check.kind for check in self.checks if check.status is CheckStatus.FAILED}
+        return bool(kinds) and (counts[CheckStatus.OK] > 0 or kinds != {CheckKind.CONNECTION})
 
     @property
     def counts(self) -> Mapping[CheckStatus, int]:
@@ -135,7 +136,7 @@ class ProbeReport:
         """
         times: dict[str, dict[str, float | None]] = {}
         for check in self.checks:
-            if check.hop is not Hop.CANARY or check.region is None or check.origin is None:
+            if check.kind is not CheckKind.CANARY or check.region is None or check.origin is None:
                 continue
             if stream is not None and check.stream != stream:
                 continue

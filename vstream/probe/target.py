@@ -8,7 +8,7 @@ from typing import TypedDict, TypeVar, Unpack
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection
-from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.report import Check, CheckKind, CheckStatus
 from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.profiles import profile_of
@@ -95,13 +95,13 @@ class ProbeTarget:
             raise
         return answer, (time.monotonic() - began) * 1000
 
-    def make_check(self, hop: Hop, status: CheckStatus, detail: str, **details: Unpack[CheckDetails]) -> Check:
+    def make_check(self, kind: CheckKind, status: CheckStatus, detail: str, **details: Unpack[CheckDetails]) -> Check:
         """A check of this stream in this region."""
-        return Check(stream=self.stream.name, region=self.region, hop=hop, status=status, detail=detail, **details)
+        return Check(stream=self.stream.name, region=self.region, kind=kind, status=status, detail=detail, **details)
 
     def make_failed_check(
         self,
-        hop: Hop,
+        kind: CheckKind,
         error: VstreamError,
         *,
         subject: str | None = None,
@@ -110,7 +110,7 @@ class ProbeTarget:
     ) -> Check:
         """The check that ended with *error*: unknown where there was no time for an answer, else failed."""
         status = CheckStatus.UNKNOWN if isinstance(error, OutOfTimeError) else CheckStatus.FAILED
-        return self.make_check(hop, status, error.message, subject=subject, form=form, hint=error.hint or hint)
+        return self.make_check(kind, status, error.message, subject=subject, form=form, hint=error.hint or hint)
 
     def whose(self, name: str) -> str:
         """What stream *name* is to this virtual stream."""

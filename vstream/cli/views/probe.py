@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.junit import Result, TestCase, to_xml
-from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport
+from vstream.probe.report import Check, CheckKind, CheckStatus, ProbeReport
 
 _CHECK_MARKS = {
     CheckStatus.OK: ("✓", "green"),
@@ -20,11 +20,11 @@ _CHECK_MARKS = {
 _RESULTS = {CheckStatus.FAILED: Result.FAILURE, CheckStatus.UNKNOWN: Result.ERROR, CheckStatus.SKIPPED: Result.SKIPPED}
 """What JUnit calls the result of a check; the others are successes."""
 _LOCAL_HOPS = (
-    (Hop.MAPPING, "publish → write stream"),
-    (Hop.STREAM_INFO, "STREAM.INFO"),
-    (Hop.DIRECT_GET, "Direct Get"),
+    (CheckKind.MAPPING, "publish → write stream"),
+    (CheckKind.STREAM_INFO, "STREAM.INFO"),
+    (CheckKind.DIRECT_GET, "Direct Get"),
 )
-_FORMS = ((Hop.FORM, "Direct Get"), (Hop.PULL, "pull requests"))
+_FORMS = ((CheckKind.FORM, "Direct Get"), (CheckKind.PULL, "pull requests"))
 _MANY_STREAMS_COUNT = 20
 _WIDE = 90
 """Columns that a terminal needs to show which stream answered, beside that it did."""
@@ -48,17 +48,17 @@ def render_hops(report: ProbeReport, *, width: int) -> Table:
     table.add_column("region", no_wrap=True)
     for _, label in _LOCAL_HOPS:
         table.add_column(label if width >= _WIDE else label.partition(" →")[0], overflow="fold")
-    by_cell: dict[tuple[str, str, Hop], list[Check]] = {}
+    by_cell: dict[tuple[str, str, CheckKind], list[Check]] = {}
     for check in report.checks:
         if check.region is not None:
-            by_cell.setdefault((check.stream, check.region, check.hop), []).append(check)
+            by_cell.setdefault((check.stream, check.region, check.kind), []).append(check)
     streams = report.streams
     if len(streams) > _MANY_STREAMS_COUNT:
         bad = {check.stream for check in report.checks if check.status in {CheckStatus.FAILED, CheckStatus.UNKNOWN}}
         streams = tuple(stream for stream in streams if stream in bad)[:_MANY_STREAMS_COUNT]
     for stream in streams:
         for region in report.regions:
-            cells = [by_cell.get((stream, region, hop), []) for hop, _ in _LOCAL_HOPS]
+            cells = [by_cell.get((stream, region, kind), []) for kind, _ in _LOCAL_HOPS]
             if any(cells):
                 table.add_row(stream, region, *(_render_hop_cell(checks, width) for checks in cells))
     return table
@@ -83,7 +83,7 @@ def render_matrix(report: ProbeReport) -> Table | None:
     times = report.matrix()
     if not times:
         return None
-    canaries = [check for check in report.checks if check.hop is Hop.CANARY]
+    canaries = [check for check in report.checks if check.kind is CheckKind.CANARY]
     tried = {(check.origin, check.region) for check in canaries if check.status is not CheckStatus.SKIPPED}
     table = Table(
         box=box.SIMPLE_HEAD, title="canaries: published in → found in", title_justify="left", title_style="bold"
@@ -119,12 +119,12 @@ def render_tables(report: ProbeReport, *, width: int) -> Iterator[Table]:
     """How soon own writes are read; and each form of a request in each region, for each stream. Of many streams none."""
     if len(report.streams) > _MANY_STREAMS_COUNT:
         return
-    own_reads = [check for check in report.checks if check.hop is Hop.OWN_READ and check.elapsed_ms is not None]
+    own_reads = [check for check in report.checks if check.kind is CheckKind.OWN_READ and check.elapsed_ms is not None]
     if own_reads:
         yield _render_own_reads(own_reads, width)
     for stream in report.streams:
-        for hop, title in _FORMS:
-            checks = [check for check in report.checks if (check.stream, check.hop) == (stream, hop)]
+        for kind, title in _FORMS:
+            checks = [check for check in report.checks if (check.stream, check.kind) == (stream, kind)]
             if checks:
                 yield _forms(report, checks, f"{title} by the name `{stream}`: which stream answers, in each region")
 
@@ -183,9 +183,9 @@ def render_problems(report: ProbeReport) -> Iterator[Text]:
                 if check.origin and check.region
                 else check.origin or check.region or ""
             )
-            hop = " ".join(filter(None, (check.hop.value.replace("_", " "), f"({check.form})" if check.form else "")))
+            kind = " ".join(filter(None, (check.kind.value.replace("_", " "), f"({check.form})" if check.form else "")))
             by = f" by {check.server}" if check.server else ""
-            yield Text.assemble((f"{mark} ", style), (check.stream, "bold"), f" {route}{by} {hop}: {check.detail}")
+            yield Text.assemble((f"{mark} ", style), (check.stream, "bold"), f" {route}{by} {kind}: {check.detail}")
             if check.hint:
                 yield Text.assemble(("  hint: ", "bold cyan"), check.hint)
     skipped: dict[tuple[str, str | None], int] = {}
@@ -219,7 +219,7 @@ def to_junit(report: ProbeReport) -> str:
 
 def _make_case(check: Check) -> TestCase:
     return TestCase(
-        classname=f"{check.stream}.{check.hop.value}",
+        classname=f"{check.stream}.{check.kind.value}",
         name=_name_case(check),
         result=_RESULTS.get(check.status),
         message=check.detail,
@@ -229,7 +229,7 @@ def _make_case(check: Check) -> TestCase:
 
 
 def _name_case(check: Check) -> str:
-    parts = [check.hop.value, *([check.form] if check.form else [])]
+    parts = [check.kind.value, *([check.form] if check.form else [])]
     if check.subject is not None and check.origin is None:
         parts.append(check.subject)
     if check.origin is not None:
@@ -238,6 +238,6 @@ def _name_case(check: Check) -> str:
         parts.append(f"in {check.region}")
     if check.server is not None:
         parts.append(f"by {check.server}")
-    if check.hop is Hop.CLEANUP and check.answered_by is not None:
+    if check.kind is CheckKind.CLEANUP and check.answered_by is not None:
         parts.append(f"of {check.answered_by}")
     return " ".join(parts)
