@@ -133,7 +133,7 @@ def test_only_sources_that_died_with_the_region_are_dropped() -> None:
     )
 
     def plan_drop(origin: str) -> Plan:
-        dropped = FieldChange(field=f"sources.{origin}", before={}, after=None, risk=Risk.DATA_LOSS, why="")
+        dropped = FieldChange(path=f"sources.{origin}", before={}, after=None, risk=Risk.DATA_LOSS, why="")
         config = StreamConfig(name="foo-read-east", fields={})
         change = Update(config=config, region="east", role=Role.READ, fields=(dropped,))
         return Plan(topology="lost", observed_digest="", changes=(change,))

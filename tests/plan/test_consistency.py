@@ -145,7 +145,7 @@ async def test_an_origin_moves_with_its_home() -> None:
     made = plan(streams("homed", home="west"), (await world(streams("homed", home="east"))).observe())
     moved = next(change for change in made.changes if change.config.name == "foo")
     assert isinstance(moved, Update)
-    assert {change.field for change in moved.fields} == {"placement", "metadata.vstream.region"}
+    assert {change.path for change in moved.fields} == {"placement", "metadata.vstream.region"}
     assert risk_of(moved) is Risk.DISRUPTIVE
     assert Gate(kind=GateKind.MOVE_IS_RECORDED, stream="foo") in made.gates
     assert {change.config.name for change in made.changes if isinstance(change, Create)} == {"foo-read-east"}

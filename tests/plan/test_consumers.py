@@ -66,9 +66,7 @@ async def test_a_changed_wait_is_an_update_that_keeps_what_vstream_does_not_know
     servers = await world(render_reader())
     (change,) = plan(render_reader(), observe_changed(servers, ack_wait=5 * 10**9, brand_new=True)).changes
     assert isinstance(change, UpdateConsumer)
-    assert [(field.field, field.before, field.after) for field in change.fields] == [
-        ("ack_wait", 5 * 10**9, 30 * 10**9)
-    ]
+    assert [(field.path, field.before, field.after) for field in change.fields] == [("ack_wait", 5 * 10**9, 30 * 10**9)]
     assert change.config.fields["brand_new"] is True
 
 

@@ -69,13 +69,13 @@ async def test_drift_of_one_field_is_one_field_change() -> None:
     observed = change_stream((await world(bundle)).observe(), "foo-read-west", max_age=5)
     update = only_update(plan(bundle, observed))
     (field,) = update.fields
-    assert (field.field, field.before, field.after, field.risk) == ("max_age", 5, 0, Risk.SAFE)
+    assert (field.path, field.before, field.after, field.risk) == ("max_age", 5, 0, Risk.SAFE)
 
 
 async def test_a_default_that_was_changed_by_hand_is_drift() -> None:
     bundle = render_streams()
     observed = change_stream((await world(bundle)).observe(), "foo-write-west", no_ack=True)
-    assert [field.field for field in only_update(plan(bundle, observed)).fields] == ["no_ack"]
+    assert [field.path for field in only_update(plan(bundle, observed)).fields] == ["no_ack"]
 
 
 async def test_an_unknown_field_is_noted_kept_and_no_drift() -> None:
@@ -112,7 +112,7 @@ async def test_a_changed_source_stops_and_goes_on_where_it_was() -> None:
         (GateKind.SOURCED_MESSAGES_ARE_STORED, "foo-read-west")
     ]
     # It has had this form before: servers go on from there, whatever they are told.
-    (back,) = [field for field in go_on.fields if field.field.startswith("sources.")]
+    (back,) = [field for field in go_on.fields if field.path.startswith("sources.")]
     assert back.risk is Risk.RESOURCING
     assert "arrives again" in back.why
     # Killed in between: what it stopped for, and where, is written down on the server.
@@ -160,7 +160,7 @@ async def test_thousands_of_sources_of_one_stream_are_numbered_in_one_pass() -> 
     began = time.process_time()
     made = plan(bundle, change_stream(observed, "foo-read-west", sources=[*sources, *sources[:1] * 20_000]))
     assert time.process_time() - began < 15
-    gone = [change.field for update in made.changes if isinstance(update, Update) for change in update.fields]
+    gone = [change.path for update in made.changes if isinstance(update, Update) for change in update.fields]
     assert len(gone) == len(set(gone)) == 20_000
     assert f"sources.{sources[0]['name']}#2" in gone
 
@@ -230,7 +230,7 @@ async def test_adoption_is_explicit(name: str) -> None:
     observed = change_stream((await world(render_streams())).observe(), "foo-read-west", metadata={})
     update = only_update(plan(render_streams(), observed, name))
     assert update.adopts
-    assert {field.field for field in update.fields} == {
+    assert {field.path for field in update.fields} == {
         "metadata.vstream.region", "metadata.vstream.role", "metadata.vstream.stream", "metadata.vstream.topology",
     }  # fmt: skip
 

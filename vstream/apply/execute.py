@@ -568,7 +568,7 @@ def _without_gates_of(streams: Collection[str], stage: PlanStage) -> PlanStage:
 
 def _with_changed_fields(change: Update, current: StreamConfig) -> StreamConfig:
     """*current* with what *change* changes: what it notes of a move stays, and what servers refused is not tried again."""
-    names = {field.field.partition(".")[0] for field in change.fields}
+    names = {field.path.partition(".")[0] for field in change.fields}
     if not is_paused(current):  # another run has resumed it, perhaps with other subjects
         names.discard("subjects")
     values = {name: change.config.fields.get(name) for name in names - {"metadata"}}

@@ -160,7 +160,7 @@ def _update(consumer: RenderedConsumer, observed: ConsumerConfig, context: DiffC
 
 def _compare_field(field: str, before: Json, after: Json) -> FieldChange:
     risk, why = _WHY.get(field, (Risk.DISRUPTIVE, "vstream does not know what this change does to clients"))
-    return FieldChange(field=field, before=before, after=after, risk=risk, why=why)
+    return FieldChange(path=field, before=before, after=after, risk=risk, why=why)
 
 
 def _preserve_failover_start(desired: ConsumerConfig, observed: ConsumerConfig) -> ConsumerConfig:

@@ -150,7 +150,7 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
     fields, notes = _compare_fields(stream, observed, context)
     yield from notes
     if can_turn:
-        other_fields = [change for change in fields if change.field != "mirror"]
+        other_fields = [change for change in fields if change.path != "mirror"]
         blocked = _block_refused(stream, other_fields, context)
         yield from [blocked] if blocked else seed_region.finish_copy(stream, observed, other_fields)
     elif fields:
@@ -258,11 +258,11 @@ def _block_foreign(stream: RenderedStream, observed: ObservedStream, context: Di
 def _block_refused(stream: RenderedStream, fields: Sequence[FieldChange], context: DiffContext) -> Blocked | None:
     """Block an update of *fields* that servers would refuse."""
     for change in fields:
-        reason = explain_refusal(change.field.partition(".")[0], change.before, change.after)
+        reason = explain_refusal(change.path.partition(".")[0], change.before, change.after)
         if reason:
             return Blocked.of(
                 stream,
-                f"`{change.field}` is {_dump_json(change.before)}, the topology says {_dump_json(change.after)}: {reason}",
+                f"`{change.path}` is {_dump_json(change.before)}, the topology says {_dump_json(change.after)}: {reason}",
                 change_consistency.hint_for_mirror(stream, fields, context)
                 or "change the topology back, or give the virtual stream another name and move over",
             )
@@ -272,7 +272,7 @@ def _block_refused(stream: RenderedStream, fields: Sequence[FieldChange], contex
             "it gains subjects and loses others: one is safe only before the mappings change, the other only after",
             "add the new subjects and apply, then remove the old ones",
         )
-    if {"num_replicas", "placement"} <= {change.field for change in fields}:
+    if {"num_replicas", "placement"} <= {change.path for change in fields}:
         return Blocked.of(
             stream,
             "`num_replicas` and `placement` would change, and servers refuse to scale and move a stream in one step",
@@ -283,7 +283,7 @@ def _block_refused(stream: RenderedStream, fields: Sequence[FieldChange], contex
 
 def _block_other_version(stream: RenderedStream, change: FieldChange, context: DiffContext) -> Blocked | None:
     """Block a move between servers of 2.15 and older ones: it never ends, and may leave the stream without a leader."""
-    if change.field != "placement":
+    if change.path != "placement":
         return None
     clusters = [object_or_empty(placement).get("cluster") for placement in (change.before, change.after)]
     oldest = [version for cluster in clusters for version in context.list_versions(str(cluster))[:1]]
@@ -327,7 +327,7 @@ def _compare_fields(
                 estimate_removal(field, new, observed, context.observed.at) if rating.risk.is_destructive else None
             )
             changes.append(
-                FieldChange(field=field, before=old, after=new, risk=rating.risk, why=rating.why, removal=removes)
+                FieldChange(path=field, before=old, after=new, risk=rating.risk, why=rating.why, removal=removes)
             )
     return tuple(changes), tuple(notes)
 
@@ -340,7 +340,7 @@ def _compare_entries(
         before, after = old.get(key), new.get(key)
         if before != after:
             rating = classify_entry(before, after)
-            yield FieldChange(field=f"{field}.{key}", before=before, after=after, risk=rating.risk, why=rating.why)
+            yield FieldChange(path=f"{field}.{key}", before=before, after=after, risk=rating.risk, why=rating.why)
 
 
 def _sources_by_key(sources: Json, reader: str) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iter
     for change in changes:
         if not isinstance(change, Update) or change.role not in _SOURCED or stage_of(change) > Stage.RESYNC_READERS:
             continue
-        if _PLACES.isdisjoint(field.field for field in change.fields):
+        if _PLACES.isdisjoint(field.path for field in change.fields):
             continue
         if readers := _readers_of(change.config.name, context):
             yield Gate(kind=GateKind.REPLICAS_ARE_CURRENT, stream=change.config.name, counterparts=readers)
@@ -173,7 +173,7 @@ def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gat
         name = change.config.name
         if change.step is TransitionStep.STOP_SOURCING:
             for field in change.fields:
-                mirror = parse_source(field.before, name) if field.field == "mirror" else None
+                mirror = parse_source(field.before, name) if field.path == "mirror" else None
                 if mirror is not None:
                     yield Gate(kind=GateKind.COPY_IS_COMPLETE, stream=name, counterparts=(mirror.stream,))
         elif change.step is TransitionStep.OPEN:

@@ -132,5 +132,5 @@ def _is_expected(change: Change, homed: Collection[str], dead_sources: Collectio
         case Delete():
             return change.is_dead or change.config.virtual in homed
         case Update():
-            return all(field.field in dead_sources for field in change.fields if field.risk is Risk.DATA_LOSS)
+            return all(field.path in dead_sources for field in change.fields if field.risk is Risk.DATA_LOSS)
     return False

@@ -129,9 +129,9 @@ class Gate:
 
 @value_class
 class FieldChange:
-    """One field of an update. *field* is dotted for parts of a field: `metadata.owner`, `sources.foo-write-west`."""
+    """One field of an update. *path* is dotted for parts of a field: `metadata.owner`, `sources.foo-write-west`."""
 
-    field: str
+    path: str
     before: Json
     after: Json
     risk: Risk
@@ -142,7 +142,7 @@ class FieldChange:
     @property
     def is_source(self) -> bool:
         """Whether it is one source of a stream."""
-        return self.field.startswith("sources.")
+        return self.path.startswith("sources.")
 
 
 @value_class
@@ -485,14 +485,14 @@ class Plan:
 
 def is_move(change: Change) -> bool:
     """Whether a stream gets other servers."""
-    return isinstance(change, Update) and any(field.field == "placement" for field in change.fields)
+    return isinstance(change, Update) and any(field.path == "placement" for field in change.fields)
 
 
 def is_scaled_up(change: Change) -> bool:
     """Whether a stream gets more replicas than its only one."""
     if not isinstance(change, Update):
         return False
-    return any(field.field == "num_replicas" and field.before in {1, None} for field in change.fields)
+    return any(field.path == "num_replicas" and field.before in {1, None} for field in change.fields)
 
 
 def is_pause(change: Change) -> bool:

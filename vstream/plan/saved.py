@@ -94,7 +94,7 @@ def _change_as_dict(change: Change) -> dict[str, Any]:
 
 def _field_as_dict(change: FieldChange) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "field": change.field,
+        "field": change.path,
         "before": change.before,
         "after": change.after,
         "risk": change.risk.value,

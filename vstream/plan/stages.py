@@ -164,7 +164,7 @@ def _stage_of_stream(change: StreamChange) -> Stage:
             return Stage.FORGET_DEAD_ORIGINS if change.is_dead and change.role is Role.ORIGIN else deleted
         case Update(step=TransitionStep() as step):
             return _STAGE_OF_STEP[step]
-        case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
+        case Update() if any(field.path.startswith("sources.") and field.after is None for field in change.fields):
             return Stage.REMOVE_SOURCES
         case _ if _adds_client_subjects(change):
             return Stage.ADD_CLIENT_SUBJECTS
@@ -177,7 +177,7 @@ def _adds_client_subjects(change: Create | Update) -> bool:
         return False
     if isinstance(change, Create):
         return True
-    return any(field.field == "subjects" and lists_more_subjects(field.before, field.after) for field in change.fields)
+    return any(field.path == "subjects" and lists_more_subjects(field.before, field.after) for field in change.fields)
 
 
 def lists_client_subjects(config: StreamConfig, role: Role | None) -> bool:

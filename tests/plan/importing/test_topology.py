@@ -132,7 +132,7 @@ def test_streams_made_by_hand_in_the_same_way_are_recognised_and_only_have_to_be
         "OBJ_files": "stretch",
     }
     updates = [change for change in require_plan(written).changes if isinstance(change, Update)]
-    assert {field.field.partition(".")[0] for update in updates for field in update.fields} == {"metadata"}
+    assert {field.path.partition(".")[0] for update in updates for field in update.fields} == {"metadata"}
     assert (require_plan(written).blocked, require_plan(written).rule_changes) == ((), ())
     assert all(isinstance(change, Update) or "reader" in change.config.name or "once" in change.config.name
                for change in require_plan(written).changes)  # fmt: skip
@@ -154,7 +154,7 @@ def test_the_published_layout_is_the_blogs_naming_and_its_change_is_said() -> No
     written, read = again(replace(observed, streams=streams, rules=rules))
     assert (read.name, written.naming) == ("imported", "blog")
     changed = {
-        change.config.name: {field.field for field in change.fields}
+        change.config.name: {field.path for field in change.fields}
         for change in require_plan(written).changes
         if isinstance(change, Update) and change.config.name == "foo-read-west"
     }
@@ -385,7 +385,7 @@ def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) 
     assert written.text.count("writers: one-per-key   # LOOK") == 2
     assert (require_plan(written).blocked, require_plan(written).rule_changes) == ((), ())
     assert {
-        field.field.partition(".")[0]
+        field.path.partition(".")[0]
         for change in require_plan(written).changes
         if isinstance(change, Update)
         for field in change.fields

@@ -64,7 +64,7 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
         stage.title for stage in list_stages(plan_change(servers, regions(routing, TWO)))
     ]
     (again,) = [change for change in plan_change(servers, regions(routing, ALL)).changes if isinstance(change, Update)]
-    assert [field.field for field in again.fields] == ["subjects"]
+    assert [field.path for field in again.fields] == ["subjects"]
     assert (await run(servers, regions(routing, TWO))).is_complete
     assert closes not in servers.streams_by_name
 

@@ -214,8 +214,8 @@ def _render_common_lines(changes: Sequence[Change], noun: str) -> Iterator[Text]
     counts: dict[tuple[str, Risk, str], Counter[tuple[str, str]]] = {}
     for change in changes:
         for field in change.fields if isinstance(change, Update | UpdateConsumer) else ():
-            values = format_value(field.field, field.before), format_value(field.field, field.after)
-            counts.setdefault((field.field, field.risk, field.why), Counter())[values] += 1
+            values = format_value(field.path, field.before), format_value(field.path, field.after)
+            counts.setdefault((field.path, field.risk, field.why), Counter())[values] += 1
     for (name, risk, why), by_values in counts.items():
         if len(by_values) == 1:
             ((before, after),) = by_values
@@ -273,10 +273,10 @@ def _create_details(change: Create | CreateConsumer) -> Iterator[str]:
 
 
 def _render_field_line(change: FieldChange) -> Text:
-    before, after = format_value(change.field, change.before), format_value(change.field, change.after)
+    before, after = format_value(change.path, change.before), format_value(change.path, change.after)
     removal = f"  ({change.removal})" if change.removal is not None else ""
     return Text.assemble(
-        f"      {change.field}: {before} → {after}  ",
+        f"      {change.path}: {before} → {after}  ",
         (f"{change.risk.value}: {change.why}", _RISK_STYLE[change.risk]),
         removal,
     )
@@ -317,9 +317,9 @@ def _change_row(change: Change) -> str:
 
 
 def _format_field_cell(change: FieldChange) -> str:
-    before, after = format_value(change.field, change.before), format_value(change.field, change.after)
+    before, after = format_value(change.path, change.before), format_value(change.path, change.after)
     why = change.why if change.removal is None else f"{change.why}; {change.removal}"
-    return f"{markdown_code(change.field)}: {markdown_code(before)} → {markdown_code(after)} ({markdown_text(why)})"
+    return f"{markdown_code(change.path)}: {markdown_code(before)} → {markdown_code(after)} ({markdown_text(why)})"
 
 
 def _format_rule_row(rule: RuleChange) -> str:

@@ -44,7 +44,7 @@ def can_become_sourced(stream: RenderedStream, observed: ObservedStream, context
 
 def hint_for_mirror(stream: RenderedStream, fields: Sequence[FieldChange], context: DiffContext) -> str | None:
     """What to do about a read stream that mirrors an order or an origin, and no longer should; None for others."""
-    mirror = next((change for change in fields if change.field == "mirror"), None)
+    mirror = next((change for change in fields if change.path == "mirror"), None)
     if mirror is None or mirror.after is not None or stream.account is not None:
         return None  # in hidden accounts a plain stream is out of reach
     name = object_or_empty(mirror.before).get("name")
@@ -103,7 +103,7 @@ def create_ordering_stream(change: Create) -> Iterator[Create | Update]:
         role=change.role,
         fields=(
             FieldChange(
-                field="subjects",
+                path="subjects",
                 before=[],
                 after=subjects,
                 risk=Risk.SAFE,

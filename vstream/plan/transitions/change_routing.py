@@ -187,7 +187,7 @@ def swaps_subjects(stream: RenderedStream, fields: Sequence[FieldChange]) -> boo
     """Whether *fields* add subjects to a stream that carries those of clients, and take others out."""
     if not lists_client_subjects(stream.config, stream.role):
         return False
-    changes = [change for change in fields if change.field == "subjects"]
+    changes = [change for change in fields if change.path == "subjects"]
     adds = any(lists_more_subjects(change.before, change.after) for change in changes)
     return adds and any(lists_more_subjects(change.after, change.before) for change in changes)
 

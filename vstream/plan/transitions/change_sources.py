@@ -114,13 +114,13 @@ def start_sources(update: Update) -> Update:
     """
     fields = []
     for change in update.fields:
-        if change.field.startswith(f"metadata.{FROM_KEY}") or change.field == "subjects":
+        if change.path.startswith(f"metadata.{FROM_KEY}") or change.path == "subjects":
             continue  # the subject that servers give a stream without sources
         if change.is_source and change.after is not None:
             is_back = change.before is not None and not update.adopts and not _is_extended(update.config.name, change)
             risk, why = (Risk.RESOURCING, _WHY) if is_back else (Risk.SAFE, "it continues where it stopped")
             fields.append(replace(change, before=None, risk=risk, why=why))
-        elif change.field == "subject_transform" and change.after is None:
+        elif change.path == "subject_transform" and change.after is None:
             fields.append(replace(change, risk=Risk.DISRUPTIVE, why="each source has its own from now on"))
         else:
             fields.append(change)

@@ -62,7 +62,7 @@ def select_resumptions(plan: Plan) -> Plan:
 def require_still_paused(current: StreamConfig, changes: Sequence[FieldChange] = ()) -> None:
     """Raises RefusedError if another run has resumed the stream that *current* is of, or has given it other servers already."""
     form = to_canonical_stream(current.fields)
-    is_changed = any(form.get(change.field) != change.before for change in changes if change.field in _PLACES)
+    is_changed = any(form.get(change.path) != change.before for change in changes if change.path in _PLACES)
     if is_changed or not is_paused(current):
         raise RefusedError(
             f"`{current.name}` was changed since this run began: does another `apply` run?",
@@ -71,7 +71,7 @@ def require_still_paused(current: StreamConfig, changes: Sequence[FieldChange] =
 
 
 def _without_other_fields(resumption: Update) -> Update:
-    return replace(resumption, fields=tuple(field for field in resumption.fields if field.field == "subjects"))
+    return replace(resumption, fields=tuple(field for field in resumption.fields if field.path == "subjects"))
 
 
 def _resume_blocked(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator[Update]:
@@ -90,7 +90,7 @@ def _resume_blocked(outcomes: Sequence[Outcome], context: DiffContext) -> Iterat
 
 def _may_lose_messages(update: Update, observed: ObservedStream, context: DiffContext) -> bool:
     """Whether *update* gives other servers to a stream that is all on one, and that clients publish into."""
-    changed = {change.field for change in update.fields}
+    changed = {change.path for change in update.fields}
     if changed.isdisjoint(_PLACES) or observed.config.fields.get("num_replicas") not in {1, None}:
         return False
     is_published_to = bool(observed.config.subjects and update.config.subjects) and not observed.config.source_names
@@ -112,10 +112,10 @@ def _plan_steps(update: Update, observed: ObservedStream) -> Iterator[Update]:
     )
     if not is_paused(observed.config):
         before = list(observed.config.subjects)
-        pause = FieldChange(field="subjects", before=before, after=[*paused], risk=Risk.DISRUPTIVE, why=why)
+        pause = FieldChange(path="subjects", before=before, after=[*paused], risk=Risk.DISRUPTIVE, why=why)
         config = observed.config.with_fields(subjects=[*paused])
         yield replace(update, config=config, fields=(pause,), adopts=False, step=TransitionStep.PAUSE)
-    fields = tuple(change for change in update.fields if change.field != "subjects")
+    fields = tuple(change for change in update.fields if change.path != "subjects")
     yield replace(update, config=update.config.with_fields(subjects=[*paused]), fields=fields)
     resume = _plan_resumption(observed, update.config.subjects)
     yield replace(update, fields=(resume,), adopts=False, step=TransitionStep.RESUME)
@@ -123,8 +123,8 @@ def _plan_steps(update: Update, observed: ObservedStream) -> Iterator[Update]:
 
 def _plan_resumption(observed: ObservedStream, subjects: Sequence[str]) -> FieldChange:
     paused = [pause_subject(observed.config.name)]
-    return FieldChange(field="subjects", before=[*paused], after=[*subjects], risk=Risk.SAFE, why=_RESUMED)
+    return FieldChange(path="subjects", before=[*paused], after=[*subjects], risk=Risk.SAFE, why=_RESUMED)
 
 
 def _as_resumed(change: FieldChange) -> FieldChange:
-    return replace(change, risk=Risk.SAFE, why=_RESUMED) if change.field == "subjects" else change
+    return replace(change, risk=Risk.SAFE, why=_RESUMED) if change.path == "subjects" else change

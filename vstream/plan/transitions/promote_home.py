@@ -138,7 +138,7 @@ def _detach(copy: ObservedStream, region: str) -> Update:
         config=StreamConfig(name=copy.config.name, fields=fields),
         region=region,
         role=Role.READ,
-        fields=(FieldChange(field="mirror", before=before, after=None, risk=Risk.SAFE, why=why),),
+        fields=(FieldChange(path="mirror", before=before, after=None, risk=Risk.SAFE, why=why),),
         step=TransitionStep.DETACH,
     )
 
@@ -171,7 +171,7 @@ def _open(stream: RenderedStream) -> Update:
         config=stream.config,
         region=stream.region,
         role=stream.role,
-        fields=(FieldChange(field="subjects", before=[], after=subjects, risk=Risk.SAFE, why=why),),
+        fields=(FieldChange(path="subjects", before=[], after=subjects, risk=Risk.SAFE, why=why),),
         step=TransitionStep.OPEN,
     )
 

@@ -63,7 +63,7 @@ def _close_before_delete(change: Delete, context: DiffContext) -> Iterator[Updat
         config=change.config.with_fields(subjects=[*after]),
         region=change.region,
         role=change.role,
-        fields=(FieldChange(field="subjects", before=before, after=[*after], risk=Risk.DISRUPTIVE, why=why),),
+        fields=(FieldChange(path="subjects", before=before, after=[*after], risk=Risk.DISRUPTIVE, why=why),),
         step=TransitionStep.CLOSE,
     )
 

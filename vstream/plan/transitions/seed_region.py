@@ -115,7 +115,7 @@ def stop_copy(stream: RenderedStream, donor: str) -> Update:
         role=stream.role,
         fields=(
             FieldChange(
-                field="mirror",
+                path="mirror",
                 before={"name": donor},
                 after=None,
                 risk=Risk.SAFE,
@@ -130,7 +130,7 @@ def _seed_source(stream: RenderedStream, changes: Sequence[FieldChange]) -> Upda
     sources = []
     for source in stream.config.sources:
         field, why = f"sources.{source.fields['name']}", "it continues where the copy ends"
-        sources.append(FieldChange(field=field, before=None, after=dict(source.fields), risk=Risk.SAFE, why=why))
+        sources.append(FieldChange(path=field, before=None, after=dict(source.fields), risk=Risk.SAFE, why=why))
     return Update(
         config=stream.config,
         region=stream.region,
@@ -169,7 +169,7 @@ def _list_leaving_origins(config: StreamConfig, context: DiffContext) -> list[st
 
 
 def _is_of_copies(change: FieldChange) -> bool:
-    name = change.field
+    name = change.path
     if name in {"mirror", "mirror_direct", "subjects", *_NOT_FOR_COPIES}:
         return True
     return name.startswith(("sources.", f"metadata.{COPY_KEY}", f"metadata.{FROM_KEY}"))
