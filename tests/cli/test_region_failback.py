@@ -59,7 +59,7 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
     for error, problem in ((RefusedError, "foo-read-east"), (LabError, "killed"), (LabError, "killed")):
         with pytest.raises(error, match=problem):
             region_failback.command(
-                "west", file, yes=True, gate_timeout=1, ship_with=None, output="text", lab=None, templates=None
+                "west", file, yes=True, gate_timeout=1, ship_with=None, output_format="text", lab=None, templates=None
             )
         assert file.read_text() == lost
         assert started == (["west", "central", "east"] if error is LabError else [])

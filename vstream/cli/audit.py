@@ -111,7 +111,7 @@ def command(
     since: Since = None,
     sample: SampleSize = None,
     follow: Follow = False,
-    output: options.TextJsonOrJunit = "text",
+    output_format: options.TextJsonOrJunit = "text",
     only_findings: OnlyFindings = False,
     all_figures: AllFigures = False,
     html: options.HtmlFile = None,
@@ -141,7 +141,7 @@ def command(
     options.choose_names("stage", tuple(stage.value for stage in AuditStage), [first_stage])
     console.set_log(log_format, is_quiet=is_quiet)
     spark_at = SparkAddress(master=master, remote=remote)
-    printer = _Printer(output, html, only_findings)
+    printer = _Printer(output_format, html, only_findings)
     request = AuditRequest(
         streams=tuple(dict.fromkeys(stream or ())),
         since_ns=_parse_since(since),
@@ -155,7 +155,7 @@ def command(
     )
     named = NamedTarget.at(target)
     options.refuse_options("needs --publish", {"--publish-as": publish_as and publish is None})
-    _refuse_combinations(named, request, spark_at, followed_as=output if follow else None)
+    _refuse_combinations(named, request, spark_at, followed_as=output_format if follow else None)
     require_spark()
     if follow:
         _follow(_find_servers(Path(target), request, templates, lab), request, printer)
@@ -170,15 +170,15 @@ def command(
 class _Printer:
     """Prints reports in the requested format."""
 
-    output: str
+    output_format: str
     html: Path | None
     only_findings: bool
 
     def show_and_exit(self, report: Report) -> None:
         """Show the report of one audit, and exit with its verdict."""
-        if self.output == "json":
+        if self.output_format == "json":
             print_json("audit", report.as_dict(only_findings=self.only_findings))
-        elif self.output == "junit":
+        elif self.output_format == "junit":
             typer.echo(view.to_junit(report, only_findings=self.only_findings))
         else:
             console.print_lines(view.render_report(report, only_findings=self.only_findings))
@@ -190,7 +190,7 @@ class _Printer:
 
     def show_round(self, report: Report, rounds: RoundPrinter) -> None:
         """Show the result of one round."""
-        if self.output == "json":
+        if self.output_format == "json":
             print_json("audit", report.as_dict(only_findings=self.only_findings), layout=JsonLayout.LINE)
         else:
             console.print_lines(rounds.lines(report))

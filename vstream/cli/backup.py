@@ -26,7 +26,7 @@ def take(
     directory: Directory,
     file: options.TopologyFile = options.DEFAULT_FILE,
     stream: options.StreamNames = None,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -44,7 +44,7 @@ def take(
     request = BackupRequest(topology=loaded, text=source.content, streams=streams, endpoints=servers.endpoints)
     with show_steps() as show:
         record = run(take_backup(request, BackupDirectory(directory), show))
-    if output == "json":
+    if output_format == "json":
         print_json("backup", view.backup_as_dict(record, directory))
         return
     console.print_lines(view.describe_backup(record, directory))
@@ -59,7 +59,7 @@ def restore(
         ),
     ] = None,
     yes: options.Yes = False,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -88,7 +88,7 @@ def restore(
     )
     with show_steps() as show:
         state = run(restore_backup(request, show))
-    if output == "json":
+    if output_format == "json":
         print_json("restore", view.restore_as_dict(record, state, is_done=yes))
         return
     console.print_lines(view.describe_restore(record, state, servers.description, is_done=yes))

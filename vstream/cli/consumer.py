@@ -38,7 +38,7 @@ def read_position(
     consumer: Durable,
     region: Annotated[str, typer.Option("--region", "-r", help="The region of the consumer.")],
     topology: options.ServedTopology = options.DEFAULT_FILE,
-    out: Annotated[
+    output_path: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the position to this file, for `failover --position`.")
     ] = None,
     output_format: options.TextOrJson = "text",
@@ -58,8 +58,8 @@ def read_position(
     endpoints = find_and_trust_servers(loaded, lab).endpoints
     position = run(consumer_position.read_position_in(loaded, endpoints, virtual, region, consumer))
     text = format_json("consumer-position", consumer_failover.as_dict(position))
-    if out is not None:
-        save_output(out, text + "\n", is_private=True)
+    if output_path is not None:
+        save_output(output_path, text + "\n", is_private=True)
     elif output_format == "json":
         typer.echo(text)
     else:
@@ -74,7 +74,7 @@ def sync(
         bool, typer.Option("--watch", "-w", help="Keep copying positions as they move, until Ctrl-C.")
     ] = False,
     every: options.CheckInterval = 5,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
     log_format: options.LogFormat = "text",
     is_quiet: options.Quiet = None,
@@ -94,7 +94,7 @@ def sync(
         endpoints = find_and_trust_servers(newest, lab).endpoints
         return ConsumerSync(newest, options.choose_streams(newest, streams), endpoints)
 
-    printer = view.SyncPrinter(is_json=output == "json", is_watching=is_watching)
+    printer = view.SyncPrinter(is_json=output_format == "json", is_watching=is_watching)
     followed = options.FollowedTopology(topology, prepare)
     if is_watching:
         run(_watch(followed, printer, every))
@@ -127,7 +127,7 @@ def failover(
     name: Annotated[str | None, typer.Option("--as", help="The name of the consumer there, if it differs.")] = None,
     yes: options.Yes = False,
     topology: options.ServedTopology = options.DEFAULT_FILE,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -159,7 +159,7 @@ def failover(
     )
     endpoints = find_and_trust_servers(loaded, lab).endpoints
     move, pending = run(consumer_position.move_consumer(request, endpoints, is_approved=yes))
-    if output == "json":
+    if output_format == "json":
         print_json("consumer-failover", view.failover_as_dict(move, to, pending, is_done=yes))
         return
     console.print_lines(view.render_failover(move))

@@ -25,7 +25,7 @@ def command(
     context: typer.Context,
     file: options.TopologyFile = options.DEFAULT_FILE,
     timeout: options.Timeout = 10,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
     files: options.ConfigsDirectory = None,
@@ -55,7 +55,7 @@ def command(
     checked = options.check_topology_file(file)
     topology = checked.require()
     if support is not None:
-        refuse_named(context, "has no effect with --bundle", "output", "files")
+        refuse_named(context, "has no effect with --bundle", "output_format", "files")
         load_late("vstream.cli.doctor_bundle").collect_bundle(topology, checked.text, support, lab, templates, timeout)
         return
     servers = find_and_trust_servers(topology, lab)
@@ -64,7 +64,7 @@ def command(
     with progress_bar() as progress:
         progress.add_task(f"asking {servers.description}", total=None)
         diagnosis = run(diagnose(topology, servers.endpoints, bundle, config_files, timeout=timeout))
-    if output == "json":
+    if output_format == "json":
         print_json("doctor", diagnosis.as_dict())
     else:
         console.print_note(servers.describe_with(topology))

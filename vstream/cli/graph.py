@@ -16,7 +16,7 @@ _MAX_STREAMS = 50
 def command(
     file: options.TopologyFile = options.DEFAULT_FILE,
     stream: options.StreamNames = None,
-    output: Annotated[
+    output_format: Annotated[
         Literal["mermaid", "svg", "json"], typer.Option("--format", help="How the picture is written.")
     ] = "mermaid",
 ) -> None:
@@ -30,12 +30,12 @@ def command(
     topology = options.check_topology_file(file).require()
     names = options.choose_streams(topology, stream)
     streams = [virtual for virtual in topology.streams if virtual.name in names]
-    if output == "json":
+    if output_format == "json":
         print_json("graph", graph.as_dict(topology, streams))
         return
     if len(streams) > _MAX_STREAMS:
         raise typer.BadParameter(
             f"a graph of {len(streams)} streams is unreadable: choose at most {_MAX_STREAMS}", param_hint="--stream"
         )
-    draw = graph.draw_svg if output == "svg" else graph.draw_mermaid
+    draw = graph.draw_svg if output_format == "svg" else graph.draw_mermaid
     typer.echo(draw(topology, streams), nl=False)

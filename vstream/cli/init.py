@@ -102,7 +102,7 @@ def command(
     user: Annotated[str | None, typer.Option(help="A user name, for `--server`.")] = None,
     password_env: Annotated[str | None, typer.Option(help="The environment variable that holds its password.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     timeout: Annotated[float, typer.Option(help="Seconds for each server.", min=0.5, max=300)] = 5,
 ) -> None:
     """
@@ -127,7 +127,7 @@ def command(
     if is_found:
         refuse_named(context, "has no effect with --server, --context or --lab", "routing")
     else:
-        refuse_named(context, "needs --server, --context or --lab", "monitor", "output", "timeout")
+        refuse_named(context, "needs --server, --context or --lab", "monitor", "output_format", "timeout")
     is_stdout = str(file) == "-"
     if is_stdout and not is_found:
         raise typer.BadParameter("`-` needs --server, --context or --lab", param_hint="FILE")
@@ -141,7 +141,7 @@ def command(
     connects: dict[str, dict[str, object]] = {url: {"urls": [url], **stated} for url in server or ()}
     connects |= {label: {"context": label} for label in nats_context or ()}
     load_late("vstream.cli.init_import").write_topology_of_servers(
-        file, connects, lab, monitors=monitor or (), name=name, is_json=output == "json", timeout=timeout
+        file, connects, lab, monitors=monitor or (), name=name, is_json=output_format == "json", timeout=timeout
     )
 
 

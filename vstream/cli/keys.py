@@ -63,7 +63,7 @@ def permissions(
 @app.command("show")
 def show(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -78,7 +78,7 @@ def show(
     public = {name: None if name in missing else ring.public_key(name) for name in keys_of(loaded)}
     login_files = {user: _choose_login_file(loaded, ring, user) for user in index_users(loaded)}
     files = {user: str(path) for user, path in login_files.items() if path.is_file()}
-    if output == "json":
+    if output_format == "json":
         print_json("keys", {"directory": str(ring.directory), "public": public, "credentials": files})
     else:
         stdout().print(view.render_keys(public))

@@ -34,7 +34,7 @@ _STATISTICS_FORMATS = {None, LintFormat.FULL, LintFormat.CONCISE, LintFormat.JSO
 class _Presentation:
     """How to show what was found."""
 
-    output: LintFormat | None
+    output_format: LintFormat | None
     file: Path | None
     """Where to write it, instead of the standard output."""
     is_statistics: bool
@@ -68,7 +68,7 @@ def command(
         Path | None,
         typer.Option(help="What the servers run with now, a file or directory: finds what a reload would refuse."),
     ] = None,
-    output: Format = None,
+    output_format: Format = None,
     output_file: Annotated[
         Path | None,
         typer.Option(help="Write the findings to this file instead of the standard output.", metavar="FILE"),
@@ -136,8 +136,8 @@ def command(
     `vstream lint --explain VS303`
     """
     if explained is not None:
-        is_json = output is LintFormat.JSON
-        effective = {"explained", "output"} if is_json or output is LintFormat.FULL else {"explained"}
+        is_json = output_format is LintFormat.JSON
+        effective = {"explained", "output_format"} if is_json or output_format is LintFormat.FULL else {"explained"}
         refuse_named(context, "has no effect with --explain", *(context.params.keys() - effective))
         load_late("vstream.cli.lint_explain").explain(explained, is_json=is_json)
         return
@@ -160,7 +160,7 @@ def command(
         fix=fix,
         diff=diff,
     )
-    presentation = _Presentation(output=output, file=output_file, is_statistics=statistics)
+    presentation = _Presentation(output_format=output_format, file=output_file, is_statistics=statistics)
     _refuse_combinations(request, presentation, is_watching=watch)
 
     def run(job: LintJob) -> LintOutcome:
@@ -184,7 +184,7 @@ def _refuse_combinations(request: LintRequest, presentation: _Presentation, *, i
         raise typer.BadParameter(
             "it cannot be combined with `--fix`, `--write-baseline` or `--statistics`", param_hint="--diff"
         )
-    if presentation.is_statistics and presentation.output not in _STATISTICS_FORMATS:
+    if presentation.is_statistics and presentation.output_format not in _STATISTICS_FORMATS:
         raise typer.BadParameter("`--statistics` needs the format full, concise or json", param_hint="--format")
     if chosen_overlays() and (request.fix or request.diff):
         raise typer.BadParameter("it cannot be combined with `--overlay`", param_hint="--fix")
@@ -216,14 +216,14 @@ def _show(job: LintJob, outcome: LintOutcome, presentation: _Presentation) -> No
         files = format_count(len(outcome.corrected), "file")
         console.print_note(f"{files} would change" if outcome.corrected else "nothing would change")
         return
-    report, output = outcome.result.report, presentation.output or default_format()
+    report, output_format = outcome.result.report, presentation.output_format or default_format()
     for change in outcome.changes:
-        typer.echo(clean(change), err=not output.is_for_people)
+        typer.echo(clean(change), err=not output_format.is_for_people)
     if presentation.is_statistics:
-        presentation.write(view.statistics_lines(report, output))
+        presentation.write(view.statistics_lines(report, output_format))
     else:
         top, docs_url = job.settings.top, job.config.docs_url
-        presentation.write(view.report_lines(report, output, anchor=top, docs_url=docs_url))
+        presentation.write(view.report_lines(report, output_format, anchor=top, docs_url=docs_url))
     if outcome.has_nothing_to_check:
         raise VstreamError(
             f"there is nothing to check in {', '.join(job.request.names)}",

@@ -63,7 +63,9 @@ def command(
     ] = 3,
     lab: options.LabName = None,
     overlay: OverlayFiles = None,
-    output: Annotated[Literal["text", "json"], typer.Option("--format", help="How the answer is written.")] = "text",
+    output_format: Annotated[
+        Literal["text", "json"], typer.Option("--format", help="How the answer is written.")
+    ] = "text",
 ) -> None:
     """
     Show what servers do with a publish: which rule they choose, where the message goes, in every cluster and account.
@@ -88,7 +90,7 @@ def command(
     if is_trace:
         refuse_named(context, "has no effect with --trace", "is_all", "stream", "account")
         paths = _name_files(subject, files, is_all=False)
-        is_json = output == "json"
+        is_json = output_format == "json"
         load_late("vstream.cli.map_trace").print_trace(subject, paths, regions, lab, timeout=timeout, is_json=is_json)
         return
     refuse_named(context, "needs --trace", "timeout", "lab")
@@ -96,7 +98,9 @@ def command(
         raise typer.BadParameter("name one region; several need --trace", param_hint="--region")
     place = next(iter(regions), None)
     if stream is not None:
-        _print_streams(stream, [name for name in (subject, *(files or ())) if name], place, is_json=output == "json")
+        _print_streams(
+            stream, [name for name in (subject, *(files or ())) if name], place, is_json=output_format == "json"
+        )
         return
     client = require_client(read_workspace(_name_files(subject, files, is_all=is_all)), place, account)
     clusters = client.clusters_of_rules
@@ -105,10 +109,10 @@ def command(
         console.print_warning(note)
     if subject is not None and not is_all:
         answer = client.publish(subject)
-        _print(output, "map", view.as_dict(answer), view.render_resolution(answer))
+        _print(output_format, "map", view.as_dict(answer), view.render_resolution(answer))
         refusals = answer.refusals
     else:
-        refusals = _print_all(client, client.cluster if place else None, output)
+        refusals = _print_all(client, client.cluster if place else None, output_format)
     exit_unless_yes(is_no=bool(refusals))
 
 
@@ -146,18 +150,18 @@ def _print_streams(stream: str, files: list[str], region: str | None, *, is_json
         stdout().print(view.render_streams(topology, virtual))
 
 
-def _print_all(client: PublishingClient, cluster: str | None, output: str) -> tuple[Refusal, ...]:
+def _print_all(client: PublishingClient, cluster: str | None, output_format: str) -> tuple[Refusal, ...]:
     refusals = tuple(refusals_of(client.block))
     flow = client.flow or AccountFlow({}, ())
     rows = tabulate_account(client.block, flow, list_streams(client.workspace, flow), cluster)
     name = client.block.account or GLOBAL_ACCOUNT
     content = view.account_as_dict(name, cluster, rows, refusals)
-    _print(output, "map-all", content, view.render_accounts(name, cluster, rows, refusals))
+    _print(output_format, "map-all", content, view.render_accounts(name, cluster, rows, refusals))
     return refusals
 
 
-def _print(output: str, name: str, content: dict[str, Any], lines: Iterable[RenderableType]) -> None:
-    if output == "json":
+def _print(output_format: str, name: str, content: dict[str, Any], lines: Iterable[RenderableType]) -> None:
+    if output_format == "json":
         print_json(name, content)
         return
     console.print_lines(lines)

@@ -25,10 +25,10 @@ CHANGES_PRESENT = 2
 
 def command(
     file: options.TopologyFile = options.DEFAULT_FILE,
-    out: Annotated[
+    output_path: Annotated[
         Path | None, typer.Option("--output", "-o", help="Save the plan for `vstream apply PLAN.json`.")
     ] = None,
-    output: Annotated[
+    output_format: Annotated[
         Literal["text", "json", "markdown"], typer.Option("--format", help="How the plan is written.")
     ] = "text",
     detailed_exitcode: Annotated[
@@ -62,17 +62,22 @@ def command(
     """
     checked = options.check_topology_file(file)
     if is_drift:
-        chosen = {"--output": out, "--format markdown": output == "markdown", "--adopt": adopt, "--lost": lost}
+        chosen = {
+            "--output": output_path,
+            "--format markdown": output_format == "markdown",
+            "--adopt": adopt,
+            "--lost": lost,
+        }
         options.refuse_options("has no effect with --drift", {**chosen, "--detailed-exitcode": detailed_exitcode})
         check_drift = load_late("vstream.cli.plan_drift").check_drift
-        check_drift(checked.require(), lab, templates, timeout=timeout, files=files, is_json=output == "json")
+        check_drift(checked.require(), lab, templates, timeout=timeout, files=files, is_json=output_format == "json")
         return
     options.refuse_options("needs --drift", {"--configs": files})
     adopted, regions = frozenset(adopt or ()), tuple(sorted(lost or ()))
     planned = run(plan_with_progress(checked.require(), lab, templates, adopt=adopted, lost=regions, with_files=False))
-    if out is not None:
-        _save_plan(out, file, checked.text, planned)
-    _print_plan(planned, output, is_verbose=verbose)
+    if output_path is not None:
+        _save_plan(output_path, file, checked.text, planned)
+    _print_plan(planned, output_format, is_verbose=verbose)
     exit_unless_yes(is_no=bool(planned.plan.refusals), is_unknown=bool(planned.plan.blocked))
     if detailed_exitcode and not planned.plan.is_empty:
         raise typer.Exit(CHANGES_PRESENT)
@@ -91,11 +96,11 @@ def _save_plan(path: Path, topology: Path, text: str, planned: ServerPlan) -> No
     save_output(path, saved.dump(file), is_private=True)
 
 
-def _print_plan(planned: ServerPlan, output: str, *, is_verbose: bool) -> None:
+def _print_plan(planned: ServerPlan, output_format: str, *, is_verbose: bool) -> None:
     plan, request = planned.plan, planned.request
-    if output == "json":
+    if output_format == "json":
         print_json("plan", {**saved.to_dict(plan), "routing": view.routing_as_dict(request.topology, request.bundle)})
-    elif output == "markdown":
+    elif output_format == "markdown":
         typer.echo(view.render_markdown(plan, view.describe_routing(request.topology, request.bundle)), nl=False)
     else:
         console.print_note(planned.servers.describe_with(request.topology))

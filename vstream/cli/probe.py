@@ -34,7 +34,7 @@ def command(
         # A source whose first request is lost asks again after 42 s at most (vstream.health.source_retries).
         typer.Option("--timeout", help="Seconds until a canary must have arrived everywhere.", min=0.1),
     ] = 45,
-    output: options.TextJsonOrJunit = "text",
+    output_format: options.TextJsonOrJunit = "text",
     forms: Annotated[
         bool, typer.Option("--forms", help="Also try every form of Direct Get and pull requests by the virtual name.")
     ] = False,
@@ -74,8 +74,10 @@ def command(
     console.set_log(log_format, is_quiet=is_quiet)
     if is_beacon:
         other_modes = {"--stream": stream, "--region": region, "--forms": forms, "--each-server": each_server}
-        options.refuse_options("has no effect with --beacons", {**other_modes, "--format junit": output == "junit"})
-        send_beacons(file, lab, every=every, is_json=output == "json")
+        options.refuse_options(
+            "has no effect with --beacons", {**other_modes, "--format junit": output_format == "junit"}
+        )
+        send_beacons(file, lab, every=every, is_json=output_format == "json")
         return
     options.refuse_options("needs --beacons", {"--every": every})
     topology = options.check_topology_file(file).require()
@@ -94,9 +96,9 @@ def command(
             all_forms=forms,
         )
         report = run((probe_each_server if each_server else probe_regions)(topology, endpoints, chosen))
-    if output == "json":
+    if output_format == "json":
         print_json("probe", report.as_dict())
-    elif output == "junit":
+    elif output_format == "junit":
         typer.echo(view.to_junit(report))
     else:
         console.print_note(servers.describe_with(topology))

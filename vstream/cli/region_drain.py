@@ -33,7 +33,7 @@ def command(
     is_undone: Annotated[bool, typer.Option("--undo", help="Let the region take publishes again.")] = False,
     gate_timeout: options.GateTimeout = GATE_TIMEOUT,
     ship_with: options.ShipWith = None,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
@@ -52,7 +52,7 @@ def command(
     Examples: `vstream region drain west`, `vstream region drain west acme.yaml --yes`, `vstream region drain west --undo --yes`, `vstream region drain west-1 --yes`
     """
     before = load_edit(file)
-    current, is_json = before.topology, output == "json"
+    current, is_json = before.topology, output_format == "json"
     names = [region.name for region in current.regions]
     if target in names:
         request = make_request(target, before, lab, templates, yes=yes, ship_with=ship_with, gate_timeout=gate_timeout)

@@ -18,7 +18,7 @@ def command(
     yes: options.Yes = False,
     gate_timeout: options.GateTimeout = GATE_TIMEOUT,
     ship_with: options.ShipWith = None,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
@@ -36,9 +36,9 @@ def command(
     """
     before = load_edit(file)
     request = make_request(region, before, lab, templates, yes=yes, ship_with=ship_with, gate_timeout=gate_timeout)
-    watch = make_watch(before.topology, is_json=output == "json")
+    watch = make_watch(before.topology, is_json=output_format == "json")
     result = run(fail_back(request, watch))
-    if output == "json":
+    if output_format == "json":
         print_json("failback", view.as_dict(result, (region,)))
     if isinstance(result, ServersNotStarted):
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")

@@ -30,7 +30,7 @@ def command(
     ] = None,
     gate_timeout: options.GateTimeout = GATE_TIMEOUT,
     ship_with: options.ShipWith = None,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
@@ -49,13 +49,13 @@ def command(
     regions = tuple(dict.fromkeys((region, *(also or ()))))
     before = load_edit(file)
     request = make_request(region, before, lab, templates, yes=yes, ship_with=ship_with, gate_timeout=gate_timeout)
-    watch = make_watch(before.topology, is_json=output == "json")
+    watch = make_watch(before.topology, is_json=output_format == "json")
     result = run(fail_over(request, watch, also=regions[1:], is_declared_dead=is_declared))
-    if output == "json":
+    if output_format == "json":
         print_json("failover", view.as_dict(result, regions))
     if isinstance(result, MaybeAlive):
         is_alive = result.report.verdict is DeathVerdict.ALIVE
-        if output != "json" and not is_alive:
+        if output_format != "json" and not is_alive:
             console.print_note(
                 "Pass `--declare-dead` if you know it, and `--also REGION` for each region that is dead, too. "
                 "Nothing was changed."

@@ -26,7 +26,7 @@ TargetName = Literal["files", "systemd", "compose", "helm", "nack"]
 
 def command(
     file: options.TopologyFile = options.DEFAULT_FILE,
-    output: Annotated[
+    output_path: Annotated[
         Path, typer.Option("--output", "-o", help="The directory to write.", file_okay=False, allow_dash=True)
     ] = Path("build"),
     target: Annotated[
@@ -60,14 +60,14 @@ def command(
         return
     if target in {"helm", "nack"}:
         options.refuse_options(f"has no effect with `--target {target}`, which has no file of them", {"--only": only})
-    if str(output) == "-":
+    if str(output_path) == "-":
         raise typer.BadParameter("a bundle is many files: name a directory", param_hint="--output")
     topology = options.check_topology_file(file).require()
     bundle = render_bundle(topology, templates=templates, signer=provide_signer(topology, None))
     artifacts = render_target(target, topology, bundle, list_template_directories(templates))
     if only == "mappings":
         artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(topology)))
-    removed_count = write_bundle(artifacts, output)
+    removed_count = write_bundle(artifacts, output_path)
     is_for_hosts = target not in {"helm", "nack"} and any(seat.server.host for seat in topology.all_seats)
     missing = list_missing_files(bundle) if is_for_hosts and only is None else []
     if output_format == "json":
@@ -75,7 +75,7 @@ def command(
             "render",
             {
                 "topology": topology.name,
-                "directory": str(output),
+                "directory": str(output_path),
                 "files": sorted(artifact.path for artifact in artifacts),
                 "removed": removed_count,
                 "streams": len(bundle.streams),
@@ -86,7 +86,7 @@ def command(
         )
         return
     print_note(
-        f"{output}: {format_count(len(artifacts), 'file')}, {format_count(len(bundle.streams), 'stream')}, "
+        f"{output_path}: {format_count(len(artifacts), 'file')}, {format_count(len(bundle.streams), 'stream')}, "
         f"{format_count(len(bundle.mappings), 'mapping rule')}"
         + (f", {format_count(removed_count, 'old file')} removed" if removed_count else "")
     )

@@ -28,7 +28,7 @@ def repair_messages(
     kind: Annotated[list[RepairKind] | None, typer.Option("--kind", help="Only this kind. Can be repeated.")] = None,
     stream: options.StreamNames = None,
     timeout: options.Timeout = 10,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -56,11 +56,11 @@ def repair_messages(
         timeout=timeout,
         is_approved=yes,
     )
-    if output != "json":
+    if output_format != "json":
         console.print_note(servers.describe_with(topology))
     with progress_bar() as progress:
-        result = run(check_and_repair(request, view.RepairView(progress, is_text=output != "json")))
-    if output == "json":
+        result = run(check_and_repair(request, view.RepairView(progress, is_text=output_format != "json")))
+    if output_format == "json":
         print_json("repair", result.as_dict())
     else:
         console.print_lines(view.render_end(result))
@@ -78,7 +78,7 @@ def repair_sources(
         typer.Option("--watch", "-w", help="Keep watching until Ctrl-C, and resync only streams that stand still."),
     ] = False,
     every: options.CheckInterval = 1,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
     log_format: options.LogFormat = "text",
     is_quiet: options.Quiet = None,
@@ -97,7 +97,7 @@ def repair_sources(
     """
     console.set_log(log_format, is_quiet=is_quiet)
     if is_watching:
-        show = view.ResyncPrinter(is_json=output == "json").show
+        show = view.ResyncPrinter(is_json=output_format == "json").show
         followed = options.FollowedTopology(
             file, lambda newest: Resyncer(newest, make_target(newest, find_and_trust_servers(newest, lab)))
         )
@@ -109,7 +109,7 @@ def repair_sources(
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
         mode = ResyncMode.MEASURE if wait_only else ResyncMode.ALL
         result = run(resync_readers(topology, target, timeout=timeout, mode=mode))
-    if output == "json":
+    if output_format == "json":
         print_json("resync", view.resync_as_dict(result))
     else:
         console.print_note(f"gateways and leaders were ready after {result.waited:.1f} s")
@@ -120,7 +120,7 @@ def repair_sources(
 def repair_meta(
     file: options.TopologyFile = options.DEFAULT_FILE,
     yes: options.Yes = False,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -137,7 +137,7 @@ def repair_meta(
     """
     topology = options.check_topology_file(file).require()
     servers = find_and_trust_servers(topology, lab)
-    is_json = output == "json"
+    is_json = output_format == "json"
 
     def show(groups: Sequence[MetaGroup]) -> None:
         if not is_json:

@@ -54,7 +54,7 @@ def command(
         list[str] | None, typer.Option("--copies", help="[STREAM=]NUMBER: how many streams each one stands for.")
     ] = None,
     duration: Annotated[str, typer.Option("--duration", help="Length of the simulated time.")] = "10m",
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
 ) -> None:
     """
     Estimate what a topology needs at given rates. Asks no servers.
@@ -88,7 +88,7 @@ def command(
         links = choose_shape(topology, [part for text in link or () for part in _expand_link(topology, text)])
         seconds = _parse_seconds("--duration", duration)
         simulation = simulate_outages(topology, loads, numbers, outages, links, seconds)
-        if output == "json":
+        if output_format == "json":
             print_json("size-simulation", asdict(simulation))
         else:
             console.stdout().print(*view.describe_simulation(simulation), sep="\n")
@@ -98,7 +98,7 @@ def command(
             "outages, links and copies are simulated only: add --simulate", param_hint="--simulate"
         )
     sizing = estimate_size(topology, loads)
-    if output == "json":
+    if output_format == "json":
         print_json("size", sizing.as_dict())
     else:
         console.print_lines(view.describe_size(sizing))

@@ -45,7 +45,7 @@ def command(
     ] = True,
     log_format: options.LogFormat = "text",
     is_quiet: options.Quiet = None,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
@@ -69,7 +69,7 @@ def command(
     `vstream status --serve --lab acme`, `vstream status acme.yaml --serve --no-browser --listen 127.0.0.1:9478`
     """
     if is_served:
-        refuse_named(context, "has no effect with --serve", "is_repeated", "output")
+        refuse_named(context, "has no effect with --serve", "is_repeated", "output_format")
         console.set_log(log_format, is_quiet=is_quiet)
     else:
         refuse_named(context, "needs --serve", "listen", "has_browser", "log_format", "is_quiet")
@@ -85,11 +85,11 @@ def command(
         run(exporter.Exporter(followed.latest, timeout).serve(*address, every, show))
         return
     if is_repeated:
-        repeat = _repeat_as_json if output == "json" else _repeat_as_text
+        repeat = _repeat_as_json if output_format == "json" else _repeat_as_text
         run(repeat(followed, timeout, every))
         return
     seen = run(followed.latest().read(timeout))
-    if output == "json":
+    if output_format == "json":
         print_json("status", seen.as_dict(), layout=JsonLayout.ROWS)
     else:
         out = console.stdout()

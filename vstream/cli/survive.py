@@ -32,14 +32,16 @@ def command(
         list[Ability] | None, typer.Option("--ability", help="Only this ability. Can be repeated.")
     ] = None,
     rehearse: Annotated[bool, typer.Option("--rehearse", help="Show or refute each cell on a lab.")] = False,
-    out: Annotated[Path | None, typer.Option("--output", "-o", help="With --rehearse: where captures go.")] = None,
+    output_path: Annotated[
+        Path | None, typer.Option("--output", "-o", help="With --rehearse: where captures go.")
+    ] = None,
     server_version: Annotated[
         str | None, typer.Option("--server-version", help="With --rehearse: the nats-server, such as 2.12.8.")
     ] = None,
     rate: Annotated[
         int | None, typer.Option("--rate", help="With --rehearse: publishes per second, by default 20.", min=1)
     ] = None,
-    output: Annotated[
+    output_format: Annotated[
         Literal["text", "markdown", "json"], typer.Option("--format", help="How the result is written.")
     ] = "text",
 ) -> None:
@@ -54,16 +56,16 @@ def command(
     Examples: `vstream survive`, `vstream survive acme.yaml --failure region --rehearse`
     """
     if not rehearse:
-        chosen = {"--output": out, "--server-version": server_version, "--rate": rate}
+        chosen = {"--output": output_path, "--server-version": server_version, "--rate": rate}
         options.refuse_options("has no effect with a table from the topology alone: add `--rehearse`", chosen)
     checked = options.check_topology_file(file)
     streams = options.choose_streams(checked.require(), stream)
     cells = [cell for cell in survival_table(checked.require()) if cell.stream in streams]
     cells = [cell for cell in cells if cell.failure in (failure or Failure) and cell.ability in (ability or Ability)]
-    result = _rehearse(checked, cells, out, server_version, rate or 20) if rehearse else None
-    if output == "json":
+    result = _rehearse(checked, cells, output_path, server_version, rate or 20) if rehearse else None
+    if output_format == "json":
         print_json("survive", view.as_dict(checked.require(), cells, result))
-    elif output == "markdown":
+    elif output_format == "markdown":
         typer.echo(view.render_markdown(cells, result), nl=False)
     else:
         console.print_lines(view.render_table(cells, result))
@@ -74,7 +76,7 @@ def command(
 
 
 def _rehearse(
-    checked: CheckedTopology, cells: list[SurvivalCell], out: Path | None, version: str | None, rate: int
+    checked: CheckedTopology, cells: list[SurvivalCell], output_path: Path | None, version: str | None, rate: int
 ) -> SurvivalRehearsal:
     topology = checked.require()
     lab = f"survive-{secrets.token_hex(2)}"
@@ -82,7 +84,7 @@ def _rehearse(
         topology_text=checked.text,
         cells=cells,
         scenarios=compose_survival_scenarios(topology, cells, rate=rate),
-        directory=out or Path("captures") / lab,
+        directory=output_path or Path("captures") / lab,
         lab=lab,
         version=version,
     )

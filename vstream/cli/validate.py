@@ -26,7 +26,7 @@ from vstream.topology.stream_limits import GROWTH_LIMITS, read_limit
 def command(
     file: options.TopologyFile = options.DEFAULT_FILE,
     templates: options.TemplatesDirectory = None,
-    output: Format = None,
+    output_format: Format = None,
 ) -> None:
     """
     Check a topology file, and everything that it renders to; or a scenario file. Exits with 1 for errors and warnings.
@@ -44,7 +44,7 @@ def command(
     result = make_linter(job, inputs).check([_as_source(content, name)])
     report = result.report
     print_cleaned_lines(
-        report_lines(report, output or default_format(), anchor=job.settings.top, docs_url=job.config.docs_url)
+        report_lines(report, output_format or default_format(), anchor=job.settings.top, docs_url=job.config.docs_url)
     )
     if report.findings:
         for line in summary_lines(report, is_fixing=False):

@@ -48,7 +48,7 @@ _SETTINGS: Mapping[str, tuple[Any, Any]] = {
     ),
     "timeout": (Timeout, inject.HEAL_TIMEOUT),
     "lab": (options.LabName, None),
-    "output": (options.TextOrJson, "text"),
+    "output_format": (options.TextOrJson, "text"),
 }
 """What every fault takes."""
 _HOLD = Annotated[
@@ -77,7 +77,7 @@ class _Settings:
     force: bool
     timeout: float
     lab: str | None
-    output: str
+    output_format: str
     hold: str | None = None
     system_context: str | None = None
 
@@ -109,7 +109,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     if not spec.type.works_outside_labs:
         target.require_lab()  # before anything is asked of servers that are not one
     injection = run(faults.resolve(spec, target, topology, needs_successor=not settings.force))
-    report = view.FaultReport(spec.command, is_json=settings.output == "json")
+    report = view.FaultReport(spec.command, is_json=settings.output_format == "json")
     try:
         with show_readiness() as show:
             request = inject.InjectionRequest(
@@ -229,7 +229,7 @@ def resume(
     ] = None,
     timeout: Timeout = inject.HEAL_TIMEOUT,
     lab: options.LabName = None,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
 ) -> None:
     """
     Resume paused servers, and wait until all are healthy. What one command paused is resumed together.
@@ -247,11 +247,11 @@ def resume(
             hint = f"paused: {', '.join(paused)}" if paused else "nothing is paused"
             raise UnknownNameError(f"`{name}` is not paused", hint=hint)
         chosen += ids
-    _heal(lab, chosen, timeout, output)
+    _heal(lab, chosen, timeout, output_format)
 
 
 @app.command("status")
-def status(lab: options.LabName = None, output: options.TextOrJson = "text") -> None:
+def status(lab: options.LabName = None, output_format: options.TextOrJson = "text") -> None:
     """
     List the open faults of a lab.
 
@@ -259,7 +259,7 @@ def status(lab: options.LabName = None, output: options.TextOrJson = "text") -> 
     """
     target, open_faults = _open_faults(lab)
     states = [(fault, fault.fault.is_over(target, fault.id)) for fault in open_faults]
-    if output == "json":
+    if output_format == "json":
         print_json("chaos-status", {"faults": [{**view.fault_as_dict(fault), "over": over} for fault, over in states]})
     elif states:
         console.stdout().print(view.render_faults(states))
@@ -274,21 +274,21 @@ def heal(
     ] = None,
     timeout: Timeout = inject.HEAL_TIMEOUT,
     lab: options.LabName = None,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
 ) -> None:
     """
     Undo one open fault, or all, even after vstream was killed, and wait until all servers are healthy.
 
     Examples: `vstream chaos heal`, `vstream chaos heal f2`
     """
-    _heal(lab, None if fault is None else (fault,), timeout, output)
+    _heal(lab, None if fault is None else (fault,), timeout, output_format)
 
 
-def _heal(lab: str | None, ids: Sequence[str] | None, timeout: float, output: str) -> None:
+def _heal(lab: str | None, ids: Sequence[str] | None, timeout: float, output_format: str) -> None:
     target, _ = _open_faults(lab)
     with show_readiness() as show:
         healed = run(inject.heal(target, ids, timeout=timeout, on_progress=show))
-    if output == "json":
+    if output_format == "json":
         undone = [view.fault_as_dict(fault) for fault in healed.faults]
         print_json("chaos-heal", {"healed": undone, "healthy_after_seconds": view.healthy_after_seconds(healed)})
     else:

@@ -146,7 +146,7 @@ def down(
 
 
 @app.command("status")
-def show_status(name: LabArgument = None, same: SameLab = None, output: options.TextOrJson = "text") -> None:
+def show_status(name: LabArgument = None, same: SameLab = None, output_format: options.TextOrJson = "text") -> None:
     """
     Show the labs of this machine, or one lab. Exits with 1 if a server, or the link proxy, should run and does not.
 
@@ -155,7 +155,7 @@ def show_status(name: LabArgument = None, same: SameLab = None, output: options.
     chosen = choose_name(name, same)
     labs = (read_lab_status(chosen),) if chosen else list_labs()
     faults = {status.name: _list_states(status) for status in labs}
-    if output == "json":
+    if output_format == "json":
         print_json("lab-status", {"labs": view.labs_as_dicts(labs, faults)})
     elif not labs:
         console.print_note("no labs; `vstream lab up TOPOLOGY` starts one")
@@ -209,7 +209,7 @@ def logs(
 
 
 @app.command("doctor")
-def doctor(output: options.TextOrJson = "text") -> None:
+def doctor(output_format: options.TextOrJson = "text") -> None:
     """
     Check what labs can do on this machine, and how to fix the rest. Exits with 3 if no lab can run.
 
@@ -218,7 +218,7 @@ def doctor(output: options.TextOrJson = "text") -> None:
     Examples: `vstream lab doctor`, `vstream lab doctor --format json`
     """
     findings = run(examine_machine())
-    if output == "json":
+    if output_format == "json":
         print_json("lab-doctor", view.capabilities_as_dict(findings))
     else:
         console.stdout().print(view.render_capabilities(findings))

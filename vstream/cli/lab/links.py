@@ -54,7 +54,7 @@ async def _change(lab: str, pairs: Sequence[Direction], shape: LinkState, *, res
     return links if shape == IDEAL else await control.shape_links(lab, dict.fromkeys(pairs, shape))
 
 
-def show_links(name: LabArgument = None, same: SameLab = None, output: options.TextOrJson = "text") -> None:
+def show_links(name: LabArgument = None, same: SameLab = None, output_format: options.TextOrJson = "text") -> None:
     """
     Show the links between the regions of a lab: their shape, what cuts them, and the connections over them.
 
@@ -63,7 +63,7 @@ def show_links(name: LabArgument = None, same: SameLab = None, output: options.T
     chosen = choose_lab(choose_name(name, same), is_argument=True)
     lab_links = control.read_links(chosen)
     traffic = run(_measure_traffic(chosen))
-    if output == "json":
+    if output_format == "json":
         print_json("lab-links", view.links_as_dict(chosen, lab_links, traffic))
         return
     console.stdout().print(view.render_link_table(chosen, lab_links, traffic))

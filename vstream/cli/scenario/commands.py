@@ -39,13 +39,13 @@ app = typer.Typer(help="Rehearsals as files: servers, a workload, faults, and wh
 @app.command("run")
 def run_scenario(
     scenario: find.ScenarioFile,
-    out: Annotated[
+    output_path: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where the capture goes; by default below `captures/`.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="The seed, instead of the scenario's own.")] = None,
     server_version: options.ServerVersion = None,
     keep_lab: Annotated[bool, typer.Option("--keep-lab", help="Leave the lab running.")] = False,
-    output: options.TextJsonOrJunit = "text",
+    output_format: options.TextJsonOrJunit = "text",
     html: options.HtmlFile = None,
 ) -> None:
     """
@@ -64,7 +64,7 @@ def run_scenario(
     if server_version is not None:
         chosen = replace(chosen, lab=replace(chosen.lab, versions={"*": server_version}))
     lab = f"{re.sub('[^A-Za-z0-9-]', '-', chosen.name)[:40]}-{secrets.token_hex(2)}"
-    directory = out or Path("captures") / lab
+    directory = output_path or Path("captures") / lab
     console.print_note(f"{chosen.name}, seed {chosen.seed}: {view.describe_scenario(chosen)}")
     console.print_note(f"lab {lab}; the capture is {directory}")
     state = f"still runs (`vstream lab down {lab}`)" if keep_lab else "was taken down"
@@ -73,7 +73,7 @@ def run_scenario(
     if not capture.manifest().is_complete:
         console.print_problem(f"The run did not reach its end: {capture.manifest().stopped_by}")
     verdict = judge_capture(capture, chosen.expectations)
-    _show(verdict, output, html)
+    _show(verdict, output_format, html)
     _exit_unless_pass(verdict)
 
 
@@ -91,7 +91,7 @@ def validate(
     scenarios: Annotated[
         list[str], typer.Argument(help="Scenario files, or names of shipped ones.", metavar="FILE|NAME...")
     ],
-    output: Format = None,
+    output_format: Format = None,
 ) -> None:
     """
     Check scenario files, and the topologies that they name. Exits with 1 if there are errors.
@@ -102,7 +102,7 @@ def validate(
     findings = list(dict.fromkeys(finding for scenario in loaded for finding in scenario.findings))
     texts = {file: text for scenario in loaded for file, text in scenario.texts.items()}
     report = LintReport(findings=tuple(findings), texts=texts, files=tuple(texts))
-    print_cleaned_lines(report_lines(report, output or default_format()))
+    print_cleaned_lines(report_lines(report, output_format or default_format()))
     if findings:
         for line in summary_lines(report, is_fixing=False):
             console.print_note(line)
@@ -113,14 +113,14 @@ def validate(
 
 
 @app.command("list")
-def list_shipped(output: options.TextOrJson = "text") -> None:
+def list_shipped(output_format: options.TextOrJson = "text") -> None:
     """
     List the scenarios that ship with vstream.
 
     Example: `vstream scenario list`
     """
     scenarios: dict[str, Scenario] = {name: find.read_scenario(name).require() for name in find.list_shipped()}
-    if output == "json":
+    if output_format == "json":
         listed = [view.scenario_as_dict(name, scenario) for name, scenario in scenarios.items()]
         print_json("scenario-list", {"scenarios": listed})
     else:
@@ -145,7 +145,7 @@ def judge(
     capture: Annotated[
         Path, typer.Argument(help="The directory that `vstream scenario run` wrote.", metavar="CAPTURE")
     ],
-    output: options.TextJsonOrJunit = "text",
+    output_format: options.TextJsonOrJunit = "text",
     html: options.HtmlFile = None,
 ) -> None:
     """
@@ -158,7 +158,7 @@ def judge(
     """
     store = Capture(capture)
     verdict = judge_capture(store, _list_expectations(store))
-    _show(verdict, output, html)
+    _show(verdict, output_format, html)
     _exit_unless_pass(verdict)
 
 
@@ -188,11 +188,11 @@ def _list_expectations(capture: Capture) -> Sequence[Expectation]:
         ) from error
 
 
-def _show(verdict: Verdict, output: str, html: Path | None = None) -> None:
-    """Print *verdict* in the format *output*, and write it to the file *html*. Raises VstreamError if that cannot be written."""
-    if output == "json":
+def _show(verdict: Verdict, output_format: str, html: Path | None = None) -> None:
+    """Print *verdict* in the format *output_format*, and write it to the file *html*. Raises VstreamError if that cannot be written."""
+    if output_format == "json":
         print_json("scenario-verdict", as_dict(verdict))
-    elif output == "junit":
+    elif output_format == "junit":
         typer.echo(to_junit(verdict))
     else:
         console.print_lines(verdict_view.render_report(verdict, console.stdout().width))

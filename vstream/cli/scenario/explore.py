@@ -50,7 +50,7 @@ def command(
         typer.Option("--links", help="What carries the links between regions; with `none` they are left alone."),
     ] = None,
     templates: options.TemplatesDirectory = None,
-    out: Annotated[
+    output_path: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Where scenarios and captures go; by default below `captures/`."),
     ] = None,
@@ -59,7 +59,7 @@ def command(
         typer.Option("--shrinking-runs", help="Runs to make one failed scenario short; 0 leaves it as it is.", min=0),
     ] = 24,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the captures of runs that passed, too.")] = False,
-    output: options.TextOrJson = "text",
+    output_format: options.TextOrJson = "text",
 ) -> None:
     """
     Rehearse random disasters: none of them may lose or duplicate anything, and regions agree in the end.
@@ -79,7 +79,7 @@ def command(
     if templates is not None:
         lab["templates"] = str(templates.resolve())
     chosen = secrets.randbelow(2**31) if seed is None else seed
-    directory = out or Path("captures") / f"explored-{chosen}-{secrets.token_hex(2)}"
+    directory = output_path or Path("captures") / f"explored-{chosen}-{secrets.token_hex(2)}"
     if (directory / "explored.json").exists():
         raise VstreamError(f"{directory} holds another exploration", hint="choose another directory with `--output`")
     exploration = Exploration(
@@ -96,7 +96,7 @@ def command(
         run(exploration.explore())
     finally:
         # Also after Ctrl-C: what has ended until then is known.
-        if output == "json":
+        if output_format == "json":
             print_json("scenario-explore", exploration.as_dict())
         else:
             console.print_lines(view.summarize(exploration))
