@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.labs import ignore_progress
 from tests.support.topologies import begin_topology
-from vstream.apply.execute import ApplyWatch
+from vstream.apply.execute import ApplyObserver
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import NotReachableError
@@ -26,13 +26,13 @@ from vstream.servers.server_plan import make_server_plan
 pytestmark = pytest.mark.lab
 
 
-async def apply(max_age: str, watch: ApplyWatch) -> AppliedPlan:
+async def apply(max_age: str, observer: ApplyObserver) -> AppliedPlan:
     streams = f"streams:\n  foo: {{subjects: [foo.>], write: {{max_age: {max_age}}}}}\n"
     topology = check_topology((begin_topology("alone", "2.12", west=1) + streams).encode(), "t.yaml").require()
     render = partial(render_lab, "alone", topology, None)
     await lab.up("alone", topology, render, on_progress=ignore_progress)
     planned = await make_server_plan(topology, find_and_trust_servers(topology, "alone"), None)
-    return await apply_and_replan(planned, ShippingOptions(), allowed=(), watch=watch)
+    return await apply_and_replan(planned, ShippingOptions(), allowed=(), observer=observer)
 
 
 async def test_what_was_done_is_known_where_planning_again_fails(state: Path) -> None:
@@ -40,8 +40,8 @@ async def test_what_was_done_is_known_where_planning_again_fails(state: Path) ->
         NatsServer(lab_directory("alone"), "west-1").signal(signal.SIGKILL)
 
     try:
-        assert (await apply("1h", ApplyWatch())).is_done
-        applied = await apply("2h", ApplyWatch(on_done=kill))
+        assert (await apply("1h", ApplyObserver())).is_done
+        applied = await apply("2h", ApplyObserver(on_done=kill))
     finally:
         await lab.down("alone", purge=True)
     assert [type(change) for change in applied.result.done] == [Update]

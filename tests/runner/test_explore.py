@@ -61,7 +61,7 @@ async def run_exploration(
         return judge(scenario)
 
     exploration = Exploration(
-        seed=seed, compose=compose, run=run, out=out, bounds=bounds, watcher=Silent(), is_kept=is_kept
+        seed=seed, compose=compose, run=run, out=out, bounds=bounds, observer=Silent(), is_kept=is_kept
     )
     await exploration.explore()
     return exploration
@@ -182,7 +182,7 @@ async def test_stopped_in_between_it_has_what_had_ended(tmp_path: Path) -> None:
         return PASS
 
     exploration = Exploration(
-        seed=7, compose=compose, run=run, out=tmp_path, bounds=SearchLimits(seconds=FOREVER), watcher=Silent()
+        seed=7, compose=compose, run=run, out=tmp_path, bounds=SearchLimits(seconds=FOREVER), observer=Silent()
     )
     with pytest.raises(asyncio.CancelledError):
         await exploration.explore()

@@ -134,7 +134,7 @@ class ApplyResult:
 
 
 @value_class
-class ApplyWatch:
+class ApplyObserver:
     """Who is told what happens."""
 
     on_done: Callable[[Change], None] = lambda _change: None
@@ -144,11 +144,15 @@ class ApplyWatch:
     """Told what has become of the plan if it is cancelled."""
 
 
-WITHOUT_WATCH = ApplyWatch()
+NO_OBSERVER = ApplyObserver()
 
 
 async def execute_plan(
-    plan: Plan, administration: Administration, *, gate_timeout: float = GATE_TIMEOUT, watch: ApplyWatch = WITHOUT_WATCH
+    plan: Plan,
+    administration: Administration,
+    *,
+    gate_timeout: float = GATE_TIMEOUT,
+    observer: ApplyObserver = NO_OBSERVER,
 ) -> ApplyResult:
     """
     Carry out *plan*, stage by stage, up to 32 requests at a time; stop at the first failure.
@@ -159,9 +163,9 @@ async def execute_plan(
     for what servers answer.
 
     A paused stream whose new servers do not hold everything in time stays paused; what servers load, and removals, are
-    skipped then. If this is cancelled, it resumes what it can at once, and tells *watch* how it ended.
+    skipped then. If this is cancelled, it resumes what it can at once, and tells *observer* how it ended.
     """
-    run = _PlanRun(plan, administration, await _note_before_moves(plan, administration.checker), gate_timeout, watch)
+    run = _PlanRun(plan, administration, await _note_before_moves(plan, administration.checker), gate_timeout, observer)
     try:
         for stage in list_stages(plan):
             await run.carry_out(stage)
@@ -264,7 +268,7 @@ class _PlanRun:
     administration: Administration
     before: _BeforeMoves
     gate_timeout: float
-    watch: ApplyWatch
+    observer: ApplyObserver
     outcome: _Outcome = field(default_factory=_Outcome)
 
     async def carry_out(self, stage: PlanStage) -> None:
@@ -320,7 +324,7 @@ class _PlanRun:
             pass
         finally:
             outcome.skipped.extend(outcome.list_open(self.plan))
-            self.watch.on_interrupted(outcome.as_result(self.plan))
+            self.observer.on_interrupted(outcome.as_result(self.plan))
 
     async def _resume_streams(self, stage: PlanStage, gate_timeout: float) -> None:
         """Let streams take publishes again, whatever has failed since they were paused: nobody else does it."""
@@ -374,7 +378,7 @@ class _PlanRun:
 
     async def _wait_for_gate(self, gate: Gate, deadline: float) -> GateTimeout | None:
         while (missing := await self.administration.checker.find_missing(gate)) is not None:
-            self.watch.on_wait(gate, missing)
+            self.observer.on_wait(gate, missing)
             if time.monotonic() > deadline:
                 return GateTimeout(gate=gate, missing=missing)
             await asyncio.sleep(GATE_POLL_SECONDS)
@@ -446,7 +450,7 @@ class _PlanRun:
         missing = await asyncio.gather(*(self.administration.checker.find_missing(gate) for gate in gates))
         for gate, reason in zip(gates, missing, strict=True):
             if reason:
-                self.watch.on_wait(gate, reason)
+                self.observer.on_wait(gate, reason)
         return {gate: reason or "" for gate, reason in zip(gates, missing, strict=True)}
 
     async def _load_mappings(self) -> None:
@@ -516,7 +520,7 @@ class _PlanRun:
             self.outcome.done.append(change)
             if isinstance(change, Create) and isinstance(config, StreamConfig):
                 self.outcome.created[config.name] = config
-            self.watch.on_done(change)
+            self.observer.on_done(change)
 
     async def _complete_config(self, change: Change) -> StreamConfig | ConsumerConfig:
         """What is sent for *change*: a copy's step says where its sources go on, which nobody knows before."""

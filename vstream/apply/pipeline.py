@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from vstream.apply.execute import GATE_TIMEOUT, WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
+from vstream.apply.execute import GATE_TIMEOUT, NO_OBSERVER, ApplyObserver, ApplyResult, execute_plan
 from vstream.apply.interfaces import LEFT_TO_OTHERS, Administration
 from vstream.apply.mappings import choose_mapping_admin
 from vstream.apply.shipping import ShippingOptions
@@ -79,7 +79,7 @@ async def apply_and_replan(
     *,
     allowed: Collection[AllowOption],
     gate_timeout: float = GATE_TIMEOUT,
-    watch: ApplyWatch = WITHOUT_WATCH,
+    observer: ApplyObserver = NO_OBSERVER,
 ) -> AppliedPlan:
     """
     Carry out *planned*, then plan again: what is left is what counts. Where that fails, the result says so.
@@ -89,7 +89,7 @@ async def apply_and_replan(
     if unmet := planned.plan.unmet_demands(allowed):
         raise RefusedError(f"this plan needs {' and '.join(map(str, unmet))}, and nothing was changed")
     request, lab_name = planned.request, planned.servers.lab
-    result = await apply_plan(planned, shipping, gate_timeout=gate_timeout, watch=watch)
+    result = await apply_plan(planned, shipping, gate_timeout=gate_timeout, observer=observer)
     if result.gate_timeouts or result.failure is not None:
         return AppliedPlan(planned=planned, result=result, remaining=None)
     try:
@@ -104,7 +104,7 @@ async def apply_and_replan(
 
 
 async def apply_plan(
-    planned: ServerPlan, shipping: ShippingOptions, *, gate_timeout: float, watch: ApplyWatch
+    planned: ServerPlan, shipping: ShippingOptions, *, gate_timeout: float, observer: ApplyObserver
 ) -> ApplyResult:
     """Carry out *planned*. What it demands has been allowed."""
     request, lab_name = planned.request, planned.servers.lab
@@ -121,7 +121,7 @@ async def apply_plan(
             servers=LabServerAdmin(lab_name) if lab_name is not None else LEFT_TO_OTHERS,
             readers=_LiveReaderAdmin(request.topology, planned.servers),
         )
-        return await execute_plan(planned.plan, administration, gate_timeout=gate_timeout, watch=watch)
+        return await execute_plan(planned.plan, administration, gate_timeout=gate_timeout, observer=observer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from vstream.apply.execute import GATE_TIMEOUT, WITHOUT_WATCH, ApplyWatch
+from vstream.apply.execute import GATE_TIMEOUT, NO_OBSERVER, ApplyObserver
 from vstream.apply.meta_group import PEER_TIMEOUT, remove_peers, require_empty, wait_for_members
 from vstream.apply.pipeline import AppliedPlan, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
@@ -110,7 +110,7 @@ RegionResult: TypeAlias = MaybeAlive | ServersNotStarted | PlannedChange
 
 
 @value_class
-class RegionWatch:
+class RegionObserver:
     """Who is told what happens."""
 
     on_report: Callable[[Servers, DeathReport], None] = lambda _servers, _report: None
@@ -122,32 +122,32 @@ class RegionWatch:
     """Told which read streams are not resynced yet."""
     show_planning: Callable[[], AbstractContextManager[Callable[[str], None]]] = _show_nothing
     show_starting: Callable[[], AbstractContextManager[Callable[[ReadinessProgress], None]]] = _show_nothing
-    show_applying: Callable[[Plan], AbstractContextManager[ApplyWatch]] = lambda _plan: nullcontext(WITHOUT_WATCH)
+    show_applying: Callable[[Plan], AbstractContextManager[ApplyObserver]] = lambda _plan: nullcontext(NO_OBSERVER)
 
 
-async def drain(request: RegionRequest, watch: RegionWatch, *, taker: str | None = None) -> PlannedChange:
+async def drain(request: RegionRequest, observer: RegionObserver, *, taker: str | None = None) -> PlannedChange:
     """
     Have *taker*, by default the next region, take the region's publishes, and see whether it can be stopped.
 
     For the rest see `_plan_and_apply`.
     """
     edit = request.before.drain(request.region, taker)
-    await _require_nothing_else(edit, request, watch)
-    change = await _plan_and_apply(edit, request, watch)
+    await _require_nothing_else(edit, request, observer)
+    change = await _plan_and_apply(edit, request, observer)
     if change.is_done or (change.applied is None and change.planned.plan.is_empty):
         return await _follow(change, _look_whether_empty(change, request))
     return change
 
 
-async def undo_drain(request: RegionRequest, watch: RegionWatch) -> PlannedChange:
+async def undo_drain(request: RegionRequest, observer: RegionObserver) -> PlannedChange:
     """Let the region take publishes again. For the rest see `_plan_and_apply`."""
     edit = request.before.undo_drain(request.region)
-    await _require_nothing_else(edit, request, watch)
-    return await _plan_and_apply(edit, request, watch)
+    await _require_nothing_else(edit, request, observer)
+    return await _plan_and_apply(edit, request, observer)
 
 
 async def fail_over(
-    request: RegionRequest, watch: RegionWatch, *, also: tuple[str, ...] = (), is_declared_dead: bool = False
+    request: RegionRequest, observer: RegionObserver, *, also: tuple[str, ...] = (), is_declared_dead: bool = False
 ) -> MaybeAlive | PlannedChange:
     """
     Give the region up, and *also* others, if everybody else says that they are dead. For the rest see `_plan_and_apply`.
@@ -156,26 +156,26 @@ async def fail_over(
     """
     servers = find_and_trust_servers(request.before.topology, request.lab)
     report = await _ask_whether_dead(request, (request.region, *also), servers)
-    watch.on_report(servers, report)
+    observer.on_report(servers, report)
     if not report.permits_giving_up(is_declared_dead=is_declared_dead):
         return MaybeAlive(report=report)
     edit = await give_up(request.before, report.regions, servers.endpoints)
-    change = await _plan_and_apply(edit, request, watch, report=report)
+    change = await _plan_and_apply(edit, request, observer, report=report)
     if change.is_done:
         return await _follow(change, _remove_from_meta_group(change))
     return change
 
 
-async def fail_back(request: RegionRequest, watch: RegionWatch) -> ServersNotStarted | PlannedChange:
+async def fail_back(request: RegionRequest, observer: RegionObserver) -> ServersNotStarted | PlannedChange:
     """Take a region that was given up in again, once its servers run. For the rest see `_plan_and_apply`."""
     edit = request.before.take_in(request.region)
-    if not await _bring_servers_back(edit, request, watch):
+    if not await _bring_servers_back(edit, request, observer):
         return ServersNotStarted()
-    return await _plan_and_apply(edit, request, watch)
+    return await _plan_and_apply(edit, request, observer)
 
 
 async def _plan_and_apply(
-    edit: TopologyEdit, request: RegionRequest, watch: RegionWatch, *, report: DeathReport | None = None
+    edit: TopologyEdit, request: RegionRequest, observer: RegionObserver, *, report: DeathReport | None = None
 ) -> PlannedChange:
     """
     Plan what *edit* makes of the topology, write the file, apply, and resync readers.
@@ -185,15 +185,15 @@ async def _plan_and_apply(
     Nothing is changed without approval, or where something is blocked. Stopped anywhere, it can be asked for again. Raises
     VstreamError, for example RefusedError where the plan loses what nobody has given up.
     """
-    change = PlannedChange(edit=edit, planned=await _plan(edit.topology, request, watch), report=report)
-    watch.on_plan(change)
+    change = PlannedChange(edit=edit, planned=await _plan(edit.topology, request, observer), report=report)
+    observer.on_plan(change)
     require_no_other_losses(change.planned.plan, edit.topology)
     if not request.is_approved or change.planned.plan.blocked:
         return change
     if request.writes_file:
         edit.save()
-    change = replace(change, applied=await _apply(change.planned, request, watch))
-    return await _follow(change, _resync_readers(change, watch)) if change.is_done else change
+    change = replace(change, applied=await _apply(change.planned, request, observer))
+    return await _follow(change, _resync_readers(change, observer)) if change.is_done else change
 
 
 async def _follow(change: PlannedChange, following: Awaitable[PlannedChange]) -> PlannedChange:
@@ -204,16 +204,16 @@ async def _follow(change: PlannedChange, following: Awaitable[PlannedChange]) ->
         return replace(change, failure=failure)
 
 
-async def _plan(topology: Topology, request: RegionRequest, watch: RegionWatch) -> ServerPlan:
-    with watch.show_planning() as show:
+async def _plan(topology: Topology, request: RegionRequest, observer: RegionObserver) -> ServerPlan:
+    with observer.show_planning() as show:
         servers = find_and_trust_servers(topology, request.lab)
         return await make_server_plan(topology, servers, request.templates, on_progress=show)
 
 
-async def _require_nothing_else(edit: TopologyEdit, request: RegionRequest, watch: RegionWatch) -> None:
+async def _require_nothing_else(edit: TopologyEdit, request: RegionRequest, observer: RegionObserver) -> None:
     """Raises VstreamError if anything else would change with *edit*, unless an earlier run has begun it."""
     if edit.is_changed:
-        require_nothing_else((await _plan(request.before.topology, request, watch)).plan)
+        require_nothing_else((await _plan(request.before.topology, request, observer)).plan)
 
 
 async def _ask_whether_dead(request: RegionRequest, regions: tuple[str, ...], servers: Servers) -> DeathReport:
@@ -226,7 +226,7 @@ async def _ask_whether_dead(request: RegionRequest, regions: tuple[str, ...], se
     return await ask_witnesses(topology, regions, {**servers.endpoints, **servers.lost}, witnesses, system)
 
 
-async def _bring_servers_back(edit: TopologyEdit, request: RegionRequest, watch: RegionWatch) -> bool:
+async def _bring_servers_back(edit: TopologyEdit, request: RegionRequest, observer: RegionObserver) -> bool:
     """
     Have the servers of the region that comes back run: a lab starts them. False where that takes an approval.
 
@@ -241,11 +241,11 @@ async def _bring_servers_back(edit: TopologyEdit, request: RegionRequest, watch:
     if not request.is_approved:
         return running == seats
     if not running:
-        require_no_other_losses((await _plan(before.topology, request, watch)).plan, before.topology)
+        require_no_other_losses((await _plan(before.topology, request, observer)).plan, before.topology)
     # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
     # not be let in yet.
     render = partial(render_lab, servers.lab, edit.topology, request.templates)
-    with watch.show_starting() as show:
+    with observer.show_starting() as show:
         await lab.up(servers.lab, edit.topology, render, on_progress=show, timeout=PEER_TIMEOUT)
     return True
 
@@ -264,23 +264,23 @@ async def _require_servers(request: RegionRequest, edit: TopologyEdit, servers: 
         await wait_for_members(edit.topology.server_names_in(region), monitors)
 
 
-async def _apply(planned: ServerPlan, request: RegionRequest, watch: RegionWatch) -> AppliedPlan:
+async def _apply(planned: ServerPlan, request: RegionRequest, observer: RegionObserver) -> AppliedPlan:
     # What it may lose was asked for: `require_no_other_losses` has refused everything else.
-    with watch.show_applying(planned.plan) as shown:
+    with observer.show_applying(planned.plan) as shown:
         applied = await apply_and_replan(
-            planned, request.shipping, allowed=tuple(AllowOption), gate_timeout=request.gate_timeout, watch=shown
+            planned, request.shipping, allowed=tuple(AllowOption), gate_timeout=request.gate_timeout, observer=shown
         )
-    watch.on_applied(applied)
+    observer.on_applied(applied)
     return applied
 
 
-async def _resync_readers(change: PlannedChange, watch: RegionWatch) -> PlannedChange:
-    """Resync read streams that stand still; *watch* is told which are not resynced yet."""
+async def _resync_readers(change: PlannedChange, observer: RegionObserver) -> PlannedChange:
+    """Resync read streams that stand still; *observer* is told which are not resynced yet."""
     topology = change.planned.request.topology
     target = make_target(topology, change.planned.servers)
     result = await resync_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=ResyncMode.SILENT)
     if result.silent:
-        watch.on_behind(tuple(stream.stream for stream in result.silent))
+        observer.on_behind(tuple(stream.stream for stream in result.silent))
     return change
 
 

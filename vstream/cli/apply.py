@@ -187,10 +187,10 @@ def _confirm(question: str) -> bool:
 async def _apply(
     planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions, allowed: Collection[AllowOption]
 ) -> AppliedPlan:
-    with show_changes(planned.plan) as watch:
-        return await apply_and_replan(planned, shipping, allowed=allowed, gate_timeout=gate_timeout, watch=watch)
+    with show_changes(planned.plan) as observer:
+        return await apply_and_replan(planned, shipping, allowed=allowed, gate_timeout=gate_timeout, observer=observer)
 
 
 async def _resume(planned: ServerPlan) -> ApplyResult:
-    with show_changes(planned.plan) as watch:
-        return await apply_plan(planned, ShippingOptions(), gate_timeout=_RESUME_TIMEOUT, watch=watch)
+    with show_changes(planned.plan) as observer:
+        return await apply_plan(planned, ShippingOptions(), gate_timeout=_RESUME_TIMEOUT, observer=observer)

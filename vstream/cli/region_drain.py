@@ -11,7 +11,7 @@ from vstream.apply.region_change import LOOK_TIMEOUT, PlannedChange, RegionReque
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, exit_unless_yes
-from vstream.cli.region_steps import load_edit, make_request, make_watch, report_end_or_exit
+from vstream.cli.region_steps import load_edit, make_observer, make_request, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
@@ -56,8 +56,8 @@ def command(
     names = [region.name for region in current.regions]
     if target in names:
         request = make_request(target, before, lab, templates, yes=yes, ship_with=ship_with, gate_timeout=gate_timeout)
-        watch = make_watch(current, names_servers=True, is_json=is_json)
-        change = run(undo_drain(request, watch) if is_undone else drain(request, watch, taker=to))
+        observer = make_observer(current, names_servers=True, is_json=is_json)
+        change = run(undo_drain(request, observer) if is_undone else drain(request, observer, taker=to))
         _report_region(request, change, is_undone=is_undone, is_json=is_json)
         return
     if target not in [seat.server.name for seat in current.all_seats]:

@@ -6,7 +6,7 @@ from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.region_change import ServersNotStarted, fail_back
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.region_steps import load_edit, make_request, make_watch, report_end_or_exit
+from vstream.cli.region_steps import load_edit, make_observer, make_request, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
@@ -36,8 +36,8 @@ def command(
     """
     before = load_edit(file)
     request = make_request(region, before, lab, templates, yes=yes, ship_with=ship_with, gate_timeout=gate_timeout)
-    watch = make_watch(before.topology, is_json=output_format == "json")
-    result = run(fail_back(request, watch))
+    observer = make_observer(before.topology, is_json=output_format == "json")
+    result = run(fail_back(request, observer))
     if output_format == "json":
         print_json("failback", view.as_dict(result, (region,)))
     if isinstance(result, ServersNotStarted):

@@ -11,7 +11,7 @@ from vstream.apply.region_change import MaybeAlive, fail_over
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import exit_unless_yes
-from vstream.cli.region_steps import load_edit, make_request, make_watch, report_end_or_exit
+from vstream.cli.region_steps import load_edit, make_observer, make_request, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
@@ -49,8 +49,8 @@ def command(
     regions = tuple(dict.fromkeys((region, *(also or ()))))
     before = load_edit(file)
     request = make_request(region, before, lab, templates, yes=yes, ship_with=ship_with, gate_timeout=gate_timeout)
-    watch = make_watch(before.topology, is_json=output_format == "json")
-    result = run(fail_over(request, watch, also=regions[1:], is_declared_dead=is_declared))
+    observer = make_observer(before.topology, is_json=output_format == "json")
+    result = run(fail_over(request, observer, also=regions[1:], is_declared_dead=is_declared))
     if output_format == "json":
         print_json("failover", view.as_dict(result, regions))
     if isinstance(result, MaybeAlive):

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from vstream.apply.pipeline import AppliedPlan
-from vstream.apply.region_change import PlannedChange, RegionRequest, RegionWatch
+from vstream.apply.region_change import PlannedChange, RegionObserver, RegionRequest
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.shared_steps import exit_if_blocked, exit_unless_done, report_applied, show_changes
@@ -44,7 +44,7 @@ def make_request(
     )
 
 
-def make_watch(before: Topology, *, names_servers: bool = False, is_json: bool) -> RegionWatch:
+def make_observer(before: Topology, *, names_servers: bool = False, is_json: bool) -> RegionObserver:
     """
     Show what is heard, planned and done; with *is_json*, only what goes wrong.
 
@@ -75,7 +75,7 @@ def make_watch(before: Topology, *, names_servers: bool = False, is_json: bool) 
     def note_behind(streams: tuple[str, ...]) -> None:
         console.print_note(f"not resynced in time: {', '.join(streams)}; `vstream repair sources` tries again")
 
-    return RegionWatch(
+    return RegionObserver(
         on_report=show_report,
         on_plan=show_plan,
         on_applied=show_applied,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vstream.apply.execute import ApplyResult, ApplyWatch
+from vstream.apply.execute import ApplyObserver, ApplyResult
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd
 from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import apply as view
@@ -60,11 +60,11 @@ def exit_unless_done(applied: AppliedPlan) -> None:
 
 
 @contextmanager
-def show_changes(plan: Plan) -> Iterator[ApplyWatch]:
+def show_changes(plan: Plan) -> Iterator[ApplyObserver]:
     """A progress bar of the changes of *plan* that are done, and what is waited for."""
     with progress_bar() as progress:
         task = progress.add_task("applying", total=len(plan.changes))
-        yield ApplyWatch(
+        yield ApplyObserver(
             on_done=lambda _change: progress.update(task, description="applying", advance=1),
             on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
             on_interrupted=_report_paused,

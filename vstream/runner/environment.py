@@ -183,16 +183,16 @@ async def change_region_in_lab(environment: Environment, action: ChangeRegion) -
 
 
 async def _change_region(action: ChangeRegion, request: region_change.RegionRequest) -> region_change.RegionResult:
-    watch = region_change.RegionWatch()
+    observer = region_change.RegionObserver()
     match action.command:
         case RegionCommand.DRAIN:
-            return await region_change.drain(request, watch)
+            return await region_change.drain(request, observer)
         case RegionCommand.UNDO_DRAIN:
-            return await region_change.undo_drain(request, watch)
+            return await region_change.undo_drain(request, observer)
         case RegionCommand.FAILOVER:
-            return await region_change.fail_over(request, watch, also=action.also)
+            return await region_change.fail_over(request, observer, also=action.also)
         case RegionCommand.FAILBACK:
-            return await region_change.fail_back(request, watch)
+            return await region_change.fail_back(request, observer)
 
 
 async def repair_meta(environment: Environment) -> None:

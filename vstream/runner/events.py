@@ -100,7 +100,7 @@ class SampleTaken:
 
 
 Event = Activity | WorkloadBegan | StepBegan | StepEnded | FaultStateChanged | WorkerProgress | SampleTaken
-Watcher = Callable[[Event], None]
+EventObserver = Callable[[Event], None]
 """Who is told of each event."""
 
 

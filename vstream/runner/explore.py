@@ -86,7 +86,7 @@ def summarize_verdict(verdict: Verdict) -> RunOutcome:
     )
 
 
-class ExplorationWatcher(Protocol):
+class ExplorationObserver(Protocol):
     """Is told what happens."""
 
     def on_begin(self, number: int, seed: int, steps: str) -> None:
@@ -136,7 +136,7 @@ class Exploration:
     run: Run
     out: Path
     bounds: SearchLimits
-    watcher: ExplorationWatcher
+    observer: ExplorationObserver
     is_kept: bool = False
     """Whether the captures of runs that passed are kept."""
     runs: list[ExploredRun] = field(default_factory=list, init=False)
@@ -148,11 +148,11 @@ class Exploration:
             if time.monotonic() >= until or (self.bounds.runs is not None and number > self.bounds.runs):
                 return
             directory = self.out / f"{number:03}-{seed}"
-            trial = _Trial(number, seed, self.compose(seed), directory, self.run, self.watcher)
+            trial = _Trial(number, seed, self.compose(seed), directory, self.run, self.observer)
             explored = await trial.explore(self.bounds.shrinking_runs, is_kept=self.is_kept)
             self.runs.append(explored)
             save_output(self.out / "explored.json", json.dumps(self.as_dict(), indent=2) + "\n")
-            self.watcher.on_end(explored)
+            self.observer.on_end(explored)
 
     def count(self, status: CaseStatus) -> int:
         """How many runs ended in this way."""
@@ -194,12 +194,12 @@ class _Trial:
     data: ScenarioData
     directory: Path
     run: Run
-    watcher: ExplorationWatcher
+    observer: ExplorationObserver
     tries: int = 0
 
     async def explore(self, shrinking_runs: int, *, is_kept: bool) -> ExploredRun:
         steps = summarize_steps(self.data)
-        self.watcher.on_begin(self.number, self.seed, steps)
+        self.observer.on_begin(self.number, self.seed, steps)
         save_output(self.directory / "scenario.yaml", to_yaml(self.data))
         began = time.monotonic()
         outcome = await self._run_and_summarize(self.data, self.directory / "capture", "scenario.yaml")
@@ -254,7 +254,7 @@ class _Trial:
     async def _run_and_compare(self, data: ScenarioData, outcome: RunOutcome) -> bool:
         """Whether *data* fails in one of the ways in which *outcome* did."""
         self.tries += 1
-        self.watcher.on_shrink(self.number, summarize_steps(data))
+        self.observer.on_shrink(self.number, summarize_steps(data))
         capture = self.directory / "shrinking"
         shutil.rmtree(capture, ignore_errors=True)
         result = await self._run_and_summarize(data, capture, "short.yaml")

@@ -10,7 +10,7 @@ from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults
 from vstream.chaos.inject import HEAL_TIMEOUT, InjectionRequest, heal, inject
 from vstream.errors import LabError, UnsupportedError, VstreamError
-from vstream.runner.events import FaultState, FaultStateChanged, Watcher
+from vstream.runner.events import EventObserver, FaultState, FaultStateChanged
 from vstream.scenario.model import Inject
 from vstream.servers.target_servers import load_and_trust_lab, load_and_trust_lab_of
 from vstream.topology.model import Topology
@@ -31,7 +31,7 @@ class _RecordedFault:
 class FaultInjector:
     """All faults of one run, in lab *lab_name*. The scenario asks for them, so none is refused for taking too much."""
 
-    def __init__(self, lab_name: str, capture: Capture, now: Callable[[], int], on_event: Watcher) -> None:
+    def __init__(self, lab_name: str, capture: Capture, now: Callable[[], int], on_event: EventObserver) -> None:
         self._lab = lab_name
         self._lines = RecordWriter(capture.faults_file, FaultRecord)
         self._now = now

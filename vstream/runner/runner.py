@@ -43,11 +43,11 @@ from vstream.runner.environment import Environment, change_region_in_lab, prepar
 from vstream.runner.events import (
     Activity,
     Event,
+    EventObserver,
     ProgressWriter,
     SampleTaken,
     StepBegan,
     StepEnded,
-    Watcher,
     WorkloadBegan,
     describe_action,
 )
@@ -89,7 +89,7 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, e
 
 
 async def capture_scenario(
-    scenario: model.Scenario, *, capture_dir: Path, lab_name: str, keep_lab: bool = False, on_event: Watcher
+    scenario: model.Scenario, *, capture_dir: Path, lab_name: str, keep_lab: bool = False, on_event: EventObserver
 ) -> Capture:
     """
     Run *scenario* in a new lab *lab_name*, and capture it in *capture_dir*, which must not hold a capture yet.
@@ -211,7 +211,7 @@ async def _start_clients(recording: _Recording, environment: Environment) -> Asy
 class _Recording:
     """What a run has from its start to its end, whatever happens: its clock, what is written down, and who is told."""
 
-    def __init__(self, scenario: model.Scenario, capture: Capture, on_event: Watcher) -> None:
+    def __init__(self, scenario: model.Scenario, capture: Capture, on_event: EventObserver) -> None:
         self.scenario = scenario
         self.capture = capture
         self.on_event = on_event

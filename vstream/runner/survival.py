@@ -9,7 +9,7 @@ from pathlib import Path
 from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import Case, CaseKind, CaseStatus, Verdict
 from vstream.lint import check_scenario
-from vstream.runner.events import Watcher
+from vstream.runner.events import EventObserver
 from vstream.runner.runner import capture_scenario
 from vstream.scenario.generate import to_yaml
 from vstream.scenario.model import Measure
@@ -74,7 +74,7 @@ class RehearsalRequest:
     """The nats-server of all servers."""
 
 
-async def rehearse(request: RehearsalRequest, on_event: Watcher) -> SurvivalRehearsal:
+async def rehearse(request: RehearsalRequest, on_event: EventObserver) -> SurvivalRehearsal:
     """Run every scenario in a lab of its own, one after the other. Raises VstreamError where one cannot begin."""
     verdicts: list[tuple[SurvivalScenario, Verdict]] = []
     captures = []

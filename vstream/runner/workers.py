@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from vstream.errors import VstreamError
 from vstream.runner.client_checks import TriedStream
 from vstream.runner.environment import Environment
-from vstream.runner.events import Watcher, WorkerProgress
+from vstream.runner.events import EventObserver, WorkerProgress
 from vstream.runner.workload.spec import (
     FINISH,
     GO,
@@ -140,7 +140,7 @@ class WorkerProcess:
 class Workers:
     """All workers of a run."""
 
-    def __init__(self, workers: tuple[WorkerProcess, ...], on_event: Watcher) -> None:
+    def __init__(self, workers: tuple[WorkerProcess, ...], on_event: EventObserver) -> None:
         self._workers = workers
         self._on_event = on_event
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, servers_with
 from vstream.apply import execute as module
-from vstream.apply.execute import ApplyResult, ApplyWatch, execute_plan
+from vstream.apply.execute import ApplyObserver, ApplyResult, execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.errors import RefusedError
@@ -320,9 +320,9 @@ class Interrupter:
                 self._gate = None
                 running.cancel()
 
-        watch = ApplyWatch(on_wait=cancel, on_interrupted=self.told.append)
+        observer = ApplyObserver(on_wait=cancel, on_interrupted=self.told.append)
         plan = plan_change(servers, desired)
-        running = asyncio.ensure_future(execute_plan(plan, hanging.administer(desired), watch=watch))
+        running = asyncio.ensure_future(execute_plan(plan, hanging.administer(desired), observer=observer))
         with pytest.raises(asyncio.CancelledError):
             await running
         (told,) = self.told

@@ -88,7 +88,7 @@ def command(
         run=_make_runner(chosen),
         out=directory,
         bounds=SearchLimits(seconds=minutes * _MINUTE_SECONDS, runs=runs, shrinking_runs=shrinking_runs),
-        watcher=view.ExplorationLog(),
+        observer=view.ExplorationLog(),
         is_kept=keep,
     )
     console.print_note(f"exploring with seed {chosen}: scenarios and captures are in {directory}")
