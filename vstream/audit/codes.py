@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Final
 
+from vstream.audit.finding_kinds import FindingKind
 from vstream.codes import Chapter, Page
 from vstream.findings import Severity
 from vstream.value_class import value_class
@@ -23,8 +24,7 @@ class Count(int):
 class FindingCode:
     """One kind of finding."""
 
-    kind: str
-    """As in the table `differences`, or the name of another table."""
+    kind: FindingKind
     code: str
     name: str
     severity: Severity
@@ -41,7 +41,7 @@ class FindingCode:
 
 
 def _code(
-    kind: str,
+    kind: FindingKind,
     code: str,
     name: str,
     says: str,
@@ -59,7 +59,7 @@ _WARNING, _NOTE = Severity.WARNING, Severity.NOTE
 
 ALL: Final = (
     _code(
-        "nothing",
+        FindingKind.NOTHING,
         "VA001",
         "nothing-seen",
         "no message was read from any stream",
@@ -75,7 +75,7 @@ ALL: Final = (
         leaves_open=True,
     ),
     _code(
-        "unreadable",
+        FindingKind.UNREADABLE,
         "VA002",
         "unreadable",
         "`{stream}` could not be read",
@@ -88,7 +88,7 @@ ALL: Final = (
         leaves_open=True,
     ),
     _code(
-        "incomplete",
+        FindingKind.INCOMPLETE,
         "VA003",
         "incomplete",
         "`{stream}`: the table does not match the messages of the stream",
@@ -101,7 +101,7 @@ ALL: Final = (
         leaves_open=True,
     ),
     _code(
-        "row-twice",
+        FindingKind.ROW_TWICE,
         "VA004",
         "row-twice",
         "`{stream}`: {n:row|rows} more than sequences",
@@ -113,7 +113,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "unfinished",
+        FindingKind.UNFINISHED,
         "VA005",
         "unfinished",
         "the recording of clients and streams is not complete",
@@ -126,7 +126,7 @@ ALL: Final = (
         leaves_open=True,
     ),
     _code(
-        "absent",
+        FindingKind.ABSENT,
         "VA006",
         "no-such-stream",
         "`{stream}` does not exist",
@@ -141,7 +141,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "lost-prefix",
+        FindingKind.LOST_PREFIX,
         "VA101",
         "lost-prefix",
         "`{stream}` lacks {n:message|messages} of `{origin}` before its first one",
@@ -156,7 +156,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "lost-middle",
+        FindingKind.LOST_MIDDLE,
         "VA102",
         "lost-middle",
         "`{stream}` lacks {n:message|messages} of `{origin}` between others",
@@ -171,7 +171,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "lost-tail",
+        FindingKind.LOST_TAIL,
         "VA103",
         "lost-tail",
         "`{stream}` lacks {n:message|messages} of `{origin}` after its last one, although it has read past them",
@@ -187,7 +187,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "expired",
+        FindingKind.EXPIRED,
         "VA104",
         "expired",
         "`{stream}` lacks {n:message|messages} of `{origin}`, which can no longer be sourced from there",
@@ -202,7 +202,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "late",
+        FindingKind.LATE,
         "VA105",
         "late",
         "`{stream}` has not yet sourced {n:message|messages} of `{origin}`",
@@ -218,7 +218,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "pending",
+        FindingKind.PENDING,
         "VA106",
         "pending",
         "{n:message|messages} of `{origin}` on the way to `{stream}`",
@@ -231,7 +231,7 @@ ALL: Final = (
         _NOTE,
     ),
     _code(
-        "removed",
+        FindingKind.REMOVED,
         "VA107",
         "removed",
         "`{stream}` may have removed {n:message|messages} of `{origin}` because of its limits",
@@ -244,7 +244,7 @@ ALL: Final = (
         _NOTE,
     ),
     _code(
-        "not-at-origin",
+        FindingKind.NOT_AT_ORIGIN,
         "VA108",
         "not-at-origin",
         "`{stream}` lacks {n:message|messages} that regions have sourced from it",
@@ -256,7 +256,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "acked-lost",
+        FindingKind.ACKED_LOST,
         "VA109",
         "acked-lost",
         "{n:acknowledged publish|acknowledged publishes} of `{origin}` in no region",
@@ -268,7 +268,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "deleted-everywhere",
+        FindingKind.DELETED_EVERYWHERE,
         "VA110",
         "deleted-everywhere",
         "`{stream}` has lost {n:message|messages} between others, and no region has them",
@@ -283,7 +283,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "removed-early",
+        FindingKind.REMOVED_EARLY,
         "VA111",
         "removed-early",
         "`{stream}` has removed {n:message|messages} of `{origin}` that its `max_msgs` keeps: by a purge, or when that was smaller",
@@ -301,7 +301,7 @@ ALL: Final = (
         leaves_open=True,
     ),
     _code(
-        "canaries",
+        FindingKind.CANARIES,
         "VA112",
         "canaries-removed",
         "`{stream}` lacks {n:message|messages} that no region has: as many as canaries leave behind",
@@ -317,7 +317,7 @@ ALL: Final = (
         _NOTE,
     ),
     _code(
-        "canaries-late",
+        FindingKind.CANARIES_LATE,
         "VA113",
         "canaries-late",
         "`{stream}` differs from others by {n:canary|canaries} of `{origin}`, which came late to a region",
@@ -333,7 +333,7 @@ ALL: Final = (
         _NOTE,
     ),
     _code(
-        "canaries-or-lost",
+        FindingKind.CANARIES_OR_LOST,
         "VA114",
         "canaries-or-lost",
         "`{stream}` lacks {n:message|messages} that no region has: canaries, or messages that were lost before they were copied",
@@ -349,7 +349,7 @@ ALL: Final = (
         leaves_open=True,
     ),
     _code(
-        "duplicated",
+        FindingKind.DUPLICATED,
         "VA201",
         "duplicated",
         "`{stream}` has {n:extra copy|extra copies} of messages of `{origin}`",
@@ -364,7 +364,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "foreign",
+        FindingKind.FOREIGN,
         "VA202",
         "unexpected",
         "`{stream}` has {n:message|messages} that come from none of its write streams",
@@ -379,7 +379,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "rolled-back",
+        FindingKind.ROLLED_BACK,
         "VA203",
         "rolled-back",
         "`{stream}` has {n:message|messages} of `{origin}` ahead of its last sequence",
@@ -395,7 +395,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "reused",
+        FindingKind.REUSED,
         "VA204",
         "reused",
         "`{stream}` has {n:message|messages} of `{origin}` whose sequence now belongs to another message",
@@ -410,7 +410,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "payload",
+        FindingKind.PAYLOAD,
         "VA205",
         "payload-changed",
         "`{stream}` has {n:message|messages} of `{origin}` whose payload differs from elsewhere",
@@ -422,7 +422,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "subject",
+        FindingKind.SUBJECT,
         "VA206",
         "subject-changed",
         "`{stream}` has {n:message|messages} of `{origin}` whose subject differs from elsewhere",
@@ -434,7 +434,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "overwritten",
+        FindingKind.OVERWRITTEN,
         "VA207",
         "overwritten",
         "{n:acknowledged publish|acknowledged publishes} of `{origin}` whose sequence now belongs to another message",
@@ -446,7 +446,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "unpublished",
+        FindingKind.UNPUBLISHED,
         "VA208",
         "unpublished",
         "`{stream}` has {n:message|messages} that no client sent",
@@ -458,7 +458,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "refused-stored",
+        FindingKind.REFUSED_STORED,
         "VA209",
         "refused-stored",
         "`{stream}` has {n:message|messages} whose publish was refused",
@@ -471,7 +471,7 @@ ALL: Final = (
         _WARNING,
     ),
     _code(
-        "reordered",
+        FindingKind.REORDERED,
         "VA301",
         "reordered",
         "`{stream}` has {n:message|messages} of `{origin}` after later ones",
@@ -486,7 +486,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "misordered",
+        FindingKind.MISORDERED,
         "VA302",
         "misordered",
         "`{stream}` has {n:message|messages} at a sequence that differs from other regions",
@@ -498,7 +498,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "put-back",
+        FindingKind.PUT_BACK,
         "VA303",
         "put-back",
         "`{stream}` has {n:message|messages} of `{origin}` after later ones, where a repair added them",
@@ -514,7 +514,7 @@ ALL: Final = (
         _WARNING,
     ),
     _code(
-        "diverged-keys",
+        FindingKind.DIVERGED_KEYS,
         "VA401",
         "last-value",
         "regions permanently disagree on the last message of {n:key|keys}",
@@ -533,7 +533,7 @@ ALL: Final = (
         _WARNING,
     ),
     _code(
-        "conflicts",
+        FindingKind.CONFLICTS,
         "VA402",
         "concurrent-writes",
         "{n:key was|keys were} written in two regions before either received the other's message",
@@ -546,7 +546,7 @@ ALL: Final = (
         _NOTE,
     ),
     _code(
-        "deduplicated",
+        FindingKind.DEDUPLICATED,
         "VA403",
         "deduplicated",
         "`{stream}` dropped {n:message|messages} of `{origin}` as duplicates of another with the same id and payload",
@@ -559,7 +559,7 @@ ALL: Final = (
         _WARNING,
     ),
     _code(
-        "displaced",
+        FindingKind.DISPLACED,
         "VA404",
         "displaced",
         "`{stream}` dropped {n:message|messages} of `{origin}` because of another with the same id but a different payload",
@@ -574,7 +574,7 @@ ALL: Final = (
         """,
     ),
     _code(
-        "shared-id-other",
+        FindingKind.SHARED_ID_OTHER,
         "VA405",
         "id-collision",
         "{n:message id has|message ids have} several messages with different payloads",
@@ -587,7 +587,7 @@ ALL: Final = (
         _WARNING,
     ),
     _code(
-        "shared-id-same",
+        FindingKind.SHARED_ID_SAME,
         "VA406",
         "published-twice",
         "{n:message id was|message ids were} stored several times with the same payload",
@@ -600,7 +600,7 @@ ALL: Final = (
         _NOTE,
     ),
     _code(
-        "clocks",
+        FindingKind.CLOCKS,
         "VA501",
         "clocks",
         "{n:pair of regions has|pairs of regions have} messages that arrived before they were written",

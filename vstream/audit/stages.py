@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from vstream.audit.judge import delays, judge, keys
 from vstream.audit.judge.independent_tables import IndependentTables
 from vstream.audit.normalise import normalise
-from vstream.audit.reconcile import classify, differing_messages, one_pass, order, reconcile
+from vstream.audit.reconcile import classify, deleted_everywhere, differing_messages, one_pass, order, reconcile
 from vstream.audit.report import Report
 from vstream.audit.request import MAX_STREAMS_WITH_FIGURES, AuditStage
 from vstream.audit.spark.daemon_threads import DaemonExecutor
@@ -235,7 +235,9 @@ class AuditPipeline:
             ahead = {bucket for part, bucket in strange if part == "ahead"}
             result = result.unionByName(classify.find_misplaced(copies, facts, ahead, size=self.bucket_size))
         if facts.holes:
-            result = result.unionByName(classify.find_deleted_everywhere(copies, facts, self.context.canaries))
+            result = result.unionByName(
+                deleted_everywhere.find_deleted_everywhere(copies, facts, self.context.canaries)
+            )
         if not folded.is_in_order:
             result = result.unionByName(order.find_reordered(messages.behind, out_of_order))
         return result

@@ -1,1 +1,1 @@
-"""Stage 1: the tables of an audit, from servers or from a capture."""
+"""Extract, the first stage: the tables of an audit, from servers or from a capture."""

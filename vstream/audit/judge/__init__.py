@@ -1,1 +1,1 @@
-"""Stage 4: what the differences mean, as a report."""
+"""Judge, the last stage: what the differences mean, as a report."""

@@ -1,4 +1,4 @@
-"""Stage 4: compare what clients were told with what is stored. Unanswered publishes are neither lost nor failed."""
+"""Judge: compare what clients were told with what is stored. Unanswered publishes are neither lost nor failed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from vstream.audit.connector.stream_snapshots import SKEW_NS
+from vstream.audit.finding_kinds import FindingKind
 from vstream.audit.reconcile.classify import DIFFERENCES
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.tables.schema import make_schema
@@ -98,8 +99,8 @@ def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, facts: Stre
     # A stream that acknowledges for a virtual stream without being one of its origins has taken messages that belong there.
     is_astray = F.col("is_known").isNull() & F.col("is_stored").isNull()
     kind = F.when(
-        is_astray | (is_nowhere & F.col("origin_last").isNotNull() & ~is_forgotten), F.lit("acked-lost")
-    ).when(F.col("own") != F.col("sent_digest"), F.lit("overwritten"))
+        is_astray | (is_nowhere & F.col("origin_last").isNotNull() & ~is_forgotten), F.lit(FindingKind.ACKED_LOST)
+    ).when(F.col("own") != F.col("sent_digest"), F.lit(FindingKind.OVERWRITTEN))
     return _as_differences(
         acked.withColumnRenamed("digest", "sent_digest")
         .join(stored, message, how="left")
@@ -116,7 +117,7 @@ def _find_refused(journal: DataFrame, copies: DataFrame) -> DataFrame:
     return _as_differences(
         copies.where("is_origin")
         .join(refused, ["virtual", "digest"], how="left_semi")
-        .withColumn("kind", F.lit("refused-stored"))
+        .withColumn("kind", F.lit(FindingKind.REFUSED_STORED))
     )
 
 
@@ -127,7 +128,7 @@ def _find_unpublished(journal: DataFrame, copies: DataFrame) -> DataFrame:
         copies.where("is_origin")
         .join(F.broadcast(complete), ["virtual"], how="left_semi")
         .join(journal.select("virtual", "digest"), ["virtual", "digest"], how="left_anti")
-        .withColumn("kind", F.lit("unpublished"))
+        .withColumn("kind", F.lit(FindingKind.UNPUBLISHED))
     )
 
 

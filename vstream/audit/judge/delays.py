@@ -1,4 +1,4 @@
-"""Stage 4: delays of messages, recovery times after faults, and differences of order between regions."""
+"""Judge: delays of messages, recovery times after faults, and differences of order between regions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from vstream.audit.reconcile.classify import MISSING
+from vstream.audit.finding_kinds import MISSING, FindingKind
 from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.tables.schema import make_schema
@@ -224,5 +224,7 @@ def find_misordered(copies: DataFrame, virtuals: Sequence[str]) -> DataFrame:
     return (
         rows.join(usual, ["virtual", "seq"])
         .where(identity != F.col("usual"))
-        .selectExpr(*MESSAGE, "stream", "region", "'misordered' as kind", "seq", "1L as number", "time_ns", "key")
+        .selectExpr(
+            *MESSAGE, "stream", "region", f"'{FindingKind.MISORDERED}' as kind", "seq", "1L as number", "time_ns", "key"
+        )
     )

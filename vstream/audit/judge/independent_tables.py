@@ -1,7 +1,7 @@
 """
-Stage 4: the tables that do not depend on which messages are missing.
+Judge: the tables that do not depend on which messages are missing.
 
-Of few messages, threads compute them while stage 3 looks for those: each takes Spark longer to plan than to do, and
+Of few messages, threads compute them while reconciling looks for those: each takes Spark longer to plan than to do, and
 planning keeps one core busy.
 """
 

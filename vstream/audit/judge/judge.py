@@ -1,4 +1,4 @@
-"""Stage 4, last part: turn the tables into a report, whose `Report.verdict` decides PASS, FAIL or UNKNOWN."""
+"""Judge, last part: turn the tables into a report, whose `Report.verdict` decides PASS, FAIL or UNKNOWN."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from vstream.audit.codes import BY_KIND, Count
 from vstream.audit.connector.values import ABSENT
+from vstream.audit.finding_kinds import MISSING, RANGED, FindingKind
 from vstream.audit.judge.delays import choose_one_in, compare_orders, measure_hops, summarize_delays
-from vstream.audit.reconcile.classify import MISSING, RANGED
 from vstream.audit.reconcile.reconcile import ORIGIN
 from vstream.audit.report import (
     Delay,
@@ -130,7 +130,7 @@ def _describe_streams(evidence: Evidence) -> tuple[StreamState, ...]:
     return tuple(sorted(states, key=lambda item: (item.virtual, not item.is_origin, item.stream)))
 
 
-def _make_finding(kind: str, virtual: str, count: int, **more: Any) -> MessageFinding:
+def _make_finding(kind: FindingKind, virtual: str, count: int, **more: Any) -> MessageFinding:
     code = BY_KIND[kind]
     named = {"stream": more.get("stream"), "origin": more.get("origin")}
     return MessageFinding(
@@ -158,18 +158,18 @@ def _judge_streams(
         by_virtual.setdefault(stream.virtual, []).append(stream)
     for virtual, group in by_virtual.items():
         if context.unfinished is not None:
-            yield _make_finding("unfinished", virtual, 0, examples=(context.unfinished,))
+            yield _make_finding(FindingKind.UNFINISHED, virtual, 0, examples=(context.unfinished,))
         if not any(item.rows for item in group):
             yield _make_finding(
-                "nothing", virtual, 0, examples=(_ONLY_RECENT_HINT,) if evidence.facts.is_narrow else ()
+                FindingKind.NOTHING, virtual, 0, examples=(_ONLY_RECENT_HINT,) if evidence.facts.is_narrow else ()
             )
         for stream in group:
             place = {"region": stream.region, "stream": stream.stream}
             if stream.error is not None:
                 yield (
-                    _make_finding("absent", virtual, 1, **place)
+                    _make_finding(FindingKind.ABSENT, virtual, 1, **place)
                     if stream.error == ABSENT
-                    else _make_finding("unreadable", virtual, 0, **place, examples=(stream.error,))
+                    else _make_finding(FindingKind.UNREADABLE, virtual, 0, **place, examples=(stream.error,))
                 )
                 continue
             # Limits may remove messages between the snapshot and the reading.
@@ -178,7 +178,9 @@ def _judge_streams(
             expected = stream.messages or 0
             if stream.rows > expected or (stream.rows < expected and not may_be_fewer):
                 text = f"{stream.rows:,} rows, {expected:,} messages"
-                yield _make_finding("incomplete", virtual, abs(stream.rows - expected), **place, examples=(text,))
+                yield _make_finding(
+                    FindingKind.INCOMPLETE, virtual, abs(stream.rows - expected), **place, examples=(text,)
+                )
 
 
 def _judge_differences(
@@ -203,7 +205,9 @@ def _judge_differences(
             former=former or None,
             ranges=tuple(SequenceRange(**{name: row[name] for name in names}) for row in members),
             more=members[0].ranges - len(members),
-            examples=(_STARTED_OVER,) if kind == "duplicated" and count >= _LONG_RUN_COPIES * members[0].ranges else (),
+            examples=(_STARTED_OVER,)
+            if kind == FindingKind.DUPLICATED and count >= _LONG_RUN_COPIES * members[0].ranges
+            else (),
         )
 
 
@@ -237,14 +241,21 @@ def _judge_keys(evidence: Evidence) -> Iterator[MessageFinding]:
     wrong = compact | evidence.facts.counters
     for (virtual,), count, rows in _find_first(evidence.diverged_keys.where("is_settled"), "key"):
         finding = _make_finding(
-            "diverged-keys", virtual, count, examples=tuple(_format_diverged_key(row) for row in rows)
+            FindingKind.DIVERGED_KEYS, virtual, count, examples=tuple(_format_diverged_key(row) for row in rows)
         )
         yield replace(finding, severity=Severity.ERROR) if virtual in wrong else finding
     for (virtual,), count, rows in _find_first(evidence.conflicts, "key"):
-        yield _make_finding("conflicts", virtual, count, examples=tuple(_format_conflict(row) for row in rows))
+        yield _make_finding(
+            FindingKind.CONFLICTS, virtual, count, examples=tuple(_format_conflict(row) for row in rows)
+        )
     for (virtual, is_same), count, rows in _find_first(evidence.shared_ids, "msg_id", "is_same"):
         texts = (f"`{row.msg_id}`: {row.origin} {row.origin_seq}, {row.other} {row.other_seq}" for row in rows)
-        yield _make_finding("shared-id-same" if is_same else "shared-id-other", virtual, count, examples=tuple(texts))
+        yield _make_finding(
+            FindingKind.SHARED_ID_SAME if is_same else FindingKind.SHARED_ID_OTHER,
+            virtual,
+            count,
+            examples=tuple(texts),
+        )
 
 
 def _find_first(table: DataFrame, by: str, *also: str) -> list[tuple[tuple[Any, ...], int, list[Any]]]:
@@ -287,7 +298,9 @@ def _judge_clocks(delays: Iterable[Any]) -> list[MessageFinding]:
         early[row.virtual].append(f"{row.origin_region} → {row.region}: {-row.min_ns / 1e6:,.3f} ms too early")
     findings = []
     for virtual, group in sorted(early.items()):
-        findings.append(_make_finding("clocks", virtual, len(group), examples=tuple(sorted(group)[:MAX_EXAMPLES])))
+        findings.append(
+            _make_finding(FindingKind.CLOCKS, virtual, len(group), examples=tuple(sorted(group)[:MAX_EXAMPLES]))
+        )
     return findings
 
 
@@ -358,6 +371,6 @@ def _count_errors(findings: Iterable[MessageFinding]) -> Counter[tuple[str, str 
     for item in findings:
         if item.severity is Severity.ERROR:
             kind = kinds[item.code]
-            present = "extra" if kind == "duplicated" else "mismatched"
+            present = "extra" if kind == FindingKind.DUPLICATED else "mismatched"
             counts[item.virtual, item.origin, item.stream, "missing" if kind in MISSING else present] += item.count
     return counts

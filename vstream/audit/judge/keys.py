@@ -1,5 +1,5 @@
 """
-Stage 4: keys and message ids that were written in two regions.
+Judge: keys and message ids that were written in two regions.
 
 Regions agree on the messages of a virtual stream, but not on their order. If two regions write a key before they
 receive each other's message, each may keep a different value.

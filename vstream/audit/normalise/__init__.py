@@ -1,1 +1,1 @@
-"""Stage 2: which original message each stored one is a copy of."""
+"""Normalise, the second stage: which original message each stored one is a copy of."""

@@ -1,5 +1,5 @@
 """
-Stage 2: find out for each stored message which original message it is a copy of.
+Normalise: find out for each stored message which original message it is a copy of.
 
 A read stream's own sequences and timestamps say when a message arrived. Its `Nats-Stream-Source`
 header says which message it is: the write stream that stored it first, and the sequence there.

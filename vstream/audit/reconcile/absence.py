@@ -1,5 +1,5 @@
 """
-Stage 3, second half: why a reader lacks a message that others have.
+Reconcile: why a reader lacks a message that others have.
 
 The rules are in `_list_absence_rules`; below it is what they look at. A message that a limit may have removed is not
 reported as lost.
@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from vstream.audit.connector.stream_snapshots import SKEW_NS
+from vstream.audit.finding_kinds import FindingKind
 from vstream.audit.reconcile.reconcile import MESSAGE, ORIGIN, add_part
 from vstream.audit.reconcile.removal import (
     LATE_NS,
@@ -59,7 +60,7 @@ def classify_absent(
 class AbsenceRule(NamedTuple):
     """Of a message for which this *applies*, and no rule before it, the absence has this *kind*."""
 
-    kind: str | None
+    kind: FindingKind | None
     applies: Column
 
 
@@ -87,29 +88,29 @@ def _list_absence_rules() -> list[AbsenceRule]:
     is_before_origin = has_cursor & ~is_former & (seq < F.col("origin_first"))
     return [
         # The reader has dropped it for another message with its id: the same one, or one with another payload.
-        AbsenceRule("deduplicated", F.array_contains("same_id_digests", digest)),
-        AbsenceRule("displaced", F.col("same_id_digests").isNotNull()),
+        AbsenceRule(FindingKind.DEDUPLICATED, F.array_contains("same_id_digests", digest)),
+        AbsenceRule(FindingKind.DISPLACED, F.col("same_id_digests").isNotNull()),
         # Who does not say how far it has come may have come past what its limits explain.
-        AbsenceRule("removed", ~has_cursor & may_be_removed),
+        AbsenceRule(FindingKind.REMOVED, ~has_cursor & may_be_removed),
         # No limit explains it, except one that was smaller once.
-        AbsenceRule("removed-early", is_left_by_limit & ~may_be_removed & (~has_cursor | ~is_ahead)),
+        AbsenceRule(FindingKind.REMOVED_EARLY, is_left_by_limit & ~may_be_removed & (~has_cursor | ~is_ahead)),
         # The reader would still get it, but its origin was given up.
-        AbsenceRule("expired", is_ahead & ~is_origin_readable & F.col("takes_no_more")),
+        AbsenceRule(FindingKind.EXPIRED, is_ahead & ~is_origin_readable & F.col("takes_no_more")),
         # The reader will still get it.
-        AbsenceRule("late", can_arrive & is_overdue),
-        AbsenceRule("pending", can_arrive),
+        AbsenceRule(FindingKind.LATE, can_arrive & is_overdue),
+        AbsenceRule(FindingKind.PENDING, can_arrive),
         # Its origin has removed it for newer ones of its subject, for which the reader would remove it, too.
-        AbsenceRule("removed", is_ahead & (seq < F.col("replaced_until"))),
+        AbsenceRule(FindingKind.REMOVED, is_ahead & (seq < F.col("replaced_until"))),
         # Its origin has removed it before the reader came so far: a range of these is counted at once.
         AbsenceRule(None, is_ahead & is_before_origin & ~is_replaced_alike()),
         # The reader has come past it, and its limits explain that it has it no more.
-        AbsenceRule("removed", ~is_ahead & may_be_removed),
+        AbsenceRule(FindingKind.REMOVED, ~is_ahead & may_be_removed),
         # No reader can source it any more, as its origin has removed it, or was made again.
-        AbsenceRule("expired", ~is_at_origin & is_origin_readable & (is_former | may_be_gone_at_origin())),
+        AbsenceRule(FindingKind.EXPIRED, ~is_at_origin & is_origin_readable & (is_former | may_be_gone_at_origin())),
         # Nothing explains it: it is missing before, between or after what the reader has.
-        AbsenceRule("lost-prefix", _is_oldest()),
-        AbsenceRule("lost-middle", seq < F.col("greatest")),
-        AbsenceRule("lost-tail", F.lit(True)),
+        AbsenceRule(FindingKind.LOST_PREFIX, _is_oldest()),
+        AbsenceRule(FindingKind.LOST_MIDDLE, seq < F.col("greatest")),
+        AbsenceRule(FindingKind.LOST_TAIL, F.lit(True)),
     ]
 
 

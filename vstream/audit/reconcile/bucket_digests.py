@@ -1,5 +1,5 @@
 """
-Digests of the buckets and order of the messages of `copies`, in one pass by file or partition.
+Reconcile: which digests and which order one file or partition of `copies` has.
 
 Only six columns of a file are read, a few hundred thousand rows at a time. The result has
 one row for each bucket, and a few rows for the order. Needs only what executors have: the

@@ -1,18 +1,18 @@
 """
-Stage 3, second half: classify each message in the buckets that differ.
+Reconcile: what is wrong with each message in the buckets that differ.
 
 There is one row per problem, message and reader. Messages that a reader lacks are classified in `absence`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
+from vstream.audit.finding_kinds import MISSING, FindingKind
 from vstream.audit.reconcile.absence import classify_absent
 from vstream.audit.reconcile.differing_messages import DifferingMessages
 from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, add_part, select_rows_near
@@ -25,8 +25,7 @@ from vstream.audit.reconcile.removal import (
 )
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.tables.schema import make_schema
-from vstream.audit.tables.stream_facts import StreamFacts, may_have_holes
-from vstream.audit.tables.stream_settings import is_origin
+from vstream.audit.tables.stream_facts import StreamFacts
 
 DIFFERENCES = make_schema("""
     virtual string not null, origin string, former string, origin_seq bigint, stream string not null,
@@ -38,15 +37,8 @@ message is absent. *number* is the number of extra copies if a message is stored
 when the message was written, in nanoseconds since 1970, as far as that is known.
 """
 
-MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
-"""Kinds of differences in which a reader lacks a message that it should have."""
 _EACH: Final = {"digest": "digests", "key": "keys", "sent_subject": "subjects"}
-RANGED: Final = frozenset({"expired", "deleted-everywhere", "canaries", "canaries-or-lost"})
-"""Kinds of differences whose rows describe a range of messages."""
-_ENDS: Final = StructType([DIFFERENCES["virtual"], DIFFERENCES["origin"], DIFFERENCES["origin_seq"]])
 _CANARIES: Final = make_schema("virtual string, usual_key string")
-_LASTS: Final = make_schema("virtual string, stream string, last_seq bigint")
-_HOLES: Final = make_schema("virtual string, origin string, region string, first bigint, last bigint")
 
 
 def find_message_differences(
@@ -76,8 +68,8 @@ def _excuse_late_canaries(result: DataFrame, grid: DataFrame, canaries: Mapping[
         )
         .select(*MESSAGE, F.lit(True).alias("is_late"))
     )
-    is_excused = F.coalesce("is_late", F.lit(False)) & F.col("kind").isin(*MISSING, "not-at-origin")
-    kind = F.when(is_excused, F.lit("canaries-late")).otherwise(F.col("kind"))
+    is_excused = F.coalesce("is_late", F.lit(False)) & F.col("kind").isin(*MISSING, FindingKind.NOT_AT_ORIGIN)
+    kind = F.when(is_excused, F.lit(FindingKind.CANARIES_LATE)).otherwise(F.col("kind"))
     return result.join(F.broadcast(late), [*MESSAGE], how="left").withColumn("kind", kind).drop("is_late")
 
 
@@ -121,9 +113,9 @@ def _classify_present(grid: DataFrame) -> DataFrame:
         copy["subjects"], lambda item: F.coalesce(item != original["subjects"][0], F.lit(False))
     )
     kinds = F.array(
-        F.when(copy["number"] > 1, F.lit("duplicated")),
-        F.when(is_other & is_reused, F.lit("reused")).when(is_other, F.lit("payload")),
-        F.when(is_renamed & ~(is_other & is_reused), F.lit("subject")),
+        F.when(copy["number"] > 1, F.lit(FindingKind.DUPLICATED)),
+        F.when(is_other & is_reused, F.lit(FindingKind.REUSED)).when(is_other, F.lit(FindingKind.PAYLOAD)),
+        F.when(is_renamed & ~(is_other & is_reused), F.lit(FindingKind.SUBJECT)),
     )
     return (
         grid.withColumn("copy", F.explode("copies"))
@@ -135,7 +127,7 @@ def _classify_present(grid: DataFrame) -> DataFrame:
             F.coalesce(original["time_ns"], F.col("first_arrival")).alias("time_ns"),
             F.col("usual_key").alias("key"),
         )
-        .withColumn("number", F.when(F.col("kind") == "duplicated", F.col("copies") - 1).otherwise(F.lit(1)))
+        .withColumn("number", F.when(F.col("kind") == FindingKind.DUPLICATED, F.col("copies") - 1).otherwise(F.lit(1)))
         .select(*DIFFERENCES.names)
     )
 
@@ -153,9 +145,9 @@ def _classify_at_origins(grid: DataFrame, facts: StreamFacts, extents: DataFrame
             *MESSAGE,
             F.col("origin").alias("stream"),
             F.col("origin_region").alias("region"),
-            F.when(is_gone, F.lit("not-at-origin"))
-            .when(is_missing & is_early_at_origin(), F.lit("removed-early"))
-            .when(number > 1, F.lit("row-twice"))
+            F.when(is_gone, F.lit(FindingKind.NOT_AT_ORIGIN))
+            .when(is_missing & is_early_at_origin(), F.lit(FindingKind.REMOVED_EARLY))
+            .when(number > 1, F.lit(FindingKind.ROW_TWICE))
             .alias("kind"),
             F.col("own.seq").alias("seq"),
             F.when(number > 1, number - 1).otherwise(F.lit(1)).cast("bigint").alias("number"),
@@ -176,7 +168,8 @@ def find_expired_before_read(extents: DataFrame, facts: StreamFacts) -> DataFram
         .where((cursor < F.col("origin_first") - 1) & ~is_replaced_alike())
         .withColumns({"origin_seq": cursor + 1, "number": F.col("origin_first") - 1 - cursor})
         .selectExpr(
-            *(*MESSAGE, "stream", "region", "'expired' as kind", "cast(null as bigint) as seq", "number"),
+            *(*MESSAGE, "stream", "region", f"'{FindingKind.EXPIRED}' as kind"),
+            *("cast(null as bigint) as seq", "number"),
             *("cast(null as bigint) as time_ns", "cast(null as string) as key"),
         )
     )
@@ -208,83 +201,14 @@ def find_purged_buckets(copies: DataFrame, facts: StreamFacts, *, size: int = BU
     return select_young(copies).select(*ORIGIN, F.expr(f"origin_seq div {size}").alias("bucket")).distinct()
 
 
-def find_deleted_everywhere(copies: DataFrame, facts: StreamFacts, with_canary: Collection[str]) -> DataFrame:
-    """
-    DIFFERENCES of messages missing in the middle of origins (`StreamFacts.holes`) and in all readers: one row per range.
-
-    *with_canary* are the virtual streams whose canaries are deleted again.
-    """
-    spark, key, seq = copies.sparkSession, ["virtual", "origin"], F.col("origin_seq")
-    holes = F.broadcast(make_table(spark, [hole[:5] for hole in facts.holes], _HOLES))
-    # What is gone behind the last message has the end of the stream behind it; of a capture that is not known for sure.
-    ends = [(virtual, origin, last + 1) for virtual, origin, _, _, last, is_capture in facts.holes if not is_capture]
-    held = (
-        copies.where(F.col("former") == "")
-        .join(holes, key)
-        .where(seq.between(F.col("first"), F.col("last")))
-        .select(*key, "origin_seq")
-        .distinct()
-        .unionByName(make_table(spark, ends, _ENDS))
-        .withColumn("before", F.lag(seq).over(Window.partitionBy(*key).orderBy(seq)))
-    )
-    gaps = held.where(seq > F.col("before") + 1).withColumn("number", seq - F.col("before") - 1)
-    names = {virtual for virtual, *_ in facts.holes} & {*with_canary}
-    witnesses = [row for row in facts.rows if row.virtual in names and _shows_what_it_deleted(row)]
-    untold = names - {row.virtual for row in witnesses}
-    kind = F.when(F.col("virtual").isin(*untold), F.lit("canaries-or-lost")).otherwise(F.lit("deleted-everywhere"))
-    if witnesses:
-        gaps = gaps.join(_find_canaries(gaps, copies, witnesses), [*key, "before"], how="left")
-        kind = F.when(F.col("is_canary"), F.lit("canaries")).otherwise(kind)
-    rows = gaps.join(holes, key).withColumn("kind", kind)
-    return rows.selectExpr(
-        *(*key, "'' as former", "before + 1 as origin_seq", "origin as stream", "region"),
-        *("kind", "cast(null as bigint) as seq", "number"),
-        *("cast(null as bigint) as time_ns", "cast(null as string) as key"),
-    )
-
-
-def _shows_what_it_deleted(row: Any) -> bool:
-    """Whether a sequence that the stream *row* lacks is a message that it had, and that somebody has deleted."""
-    # A mirror has the sequences of its origin, also of what was lost there before it was copied.
-    is_copy = not is_origin(row) and row.mirror is None
-    return is_copy and row.error is None and not may_have_holes(row)
-
-
-def _find_canaries(gaps: DataFrame, copies: DataFrame, witnesses: Sequence[Any]) -> DataFrame:
-    """
-    Those of *gaps* that canaries may have left: virtual, origin, before, is_canary.
-
-    One of the *witnesses* has stored and deleted as many messages between the neighbours: they were not lost on their way.
-    """
-    spark, key, reader = copies.sparkSession, ["virtual", "origin"], ["virtual", "stream"]
-    lasts = F.broadcast(make_table(spark, [(row.virtual, row.stream, row.last_seq) for row in witnesses], _LASTS))
-    stored = copies.where(~F.col("is_origin")).join(lasts, reader).where(F.col("seq") <= F.col("last_seq"))
-    absent = F.col("seq") - F.row_number().over(Window.partitionBy(*reader).orderBy("seq"))
-    placed = (
-        stored.withColumn("absent", absent)
-        .where(F.col("former") == "")
-        .groupBy(*key, "stream", "origin_seq")
-        .agg(F.min("absent").alias("absent"))
-    )
-    # Behind the last message of an origin, a reader is at its own end.
-    ends = stored.groupBy(*reader, "last_seq").agg((F.col("last_seq") - F.count(F.lit(1))).alias("at_end"))
-    before = placed.select(*key, "stream", F.col("origin_seq").alias("before"), F.col("absent").alias("absent_before"))
-    return (
-        gaps.join(before, [*key, "before"])
-        .join(placed, [*key, "stream", "origin_seq"], how="left")
-        .join(ends, reader)
-        .where(F.coalesce("absent", "at_end") - F.col("absent_before") >= F.col("number"))
-        .select(*key, "before", F.lit(True).alias("is_canary"))
-        .distinct()
-    )
-
-
 def find_misplaced(
     copies: DataFrame, facts: StreamFacts, ahead: Iterable[int], *, size: int = BUCKET_SIZE
 ) -> DataFrame:
     """DIFFERENCES of impossible copies: of a message that never existed, or (buckets *ahead*) that its origin has lost."""
     rows = select_rows_near(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
-    kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
+    kind = F.when(F.col("part") == "foreign", FindingKind.FOREIGN).when(
+        F.col("part") == "ahead", FindingKind.ROLLED_BACK
+    )
     return (
         add_part(rows, facts)
         .withColumn("kind", kind)

@@ -1,5 +1,5 @@
 """
-Stage 3, between digests and differences: select the messages that differ from the buckets that differ.
+Reconcile: which messages of the buckets that differ are not the same everywhere.
 
 A bucket has thousands of messages, and usually few of them differ. If there are few such buckets, their rows are
 collected on the driver, and messages that are equal everywhere are dropped before classification.

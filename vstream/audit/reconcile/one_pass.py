@@ -1,5 +1,5 @@
 """
-Stage 3 in one pass over the rows: digests and order together, without Spark's row format.
+Reconcile: which digests buckets have, and where the order is broken. One pass over the rows, without Spark's row format.
 
 Executors process files that they can open by path, one by one (`bucket_digests`), or else the
 partitions that Spark reads for them. The driver combines the results. Few rows are processed

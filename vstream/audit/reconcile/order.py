@@ -1,5 +1,5 @@
 """
-Stage 3: find messages that a reader has in a different order than their origin.
+Reconcile: which messages a reader has in a different order than their origin.
 
 Normally, a reader's messages of an origin form a few long ascending segments, one for each
 file (`one_pass`). The driver merges them. Spark sorts rows without segments, and
@@ -15,6 +15,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from vstream.audit.finding_kinds import FindingKind
 from vstream.audit.reconcile.bucket_digests import GIVEN_UP_LAST_SEQ
 from vstream.audit.reconcile.reconcile import MESSAGE, ORIGIN
 from vstream.audit.tables.schema import make_schema
@@ -97,7 +98,8 @@ def find_reordered(behind: DataFrame, out_of_order: DataFrame) -> DataFrame:
         # A row that was read twice is in two segments.
         .dropDuplicates([*ORIGIN, "stream", "region", "origin_seq"])
         .selectExpr(
-            *(*MESSAGE, "stream", "region", "if(is_replay, 'put-back', 'reordered') as kind"),
+            *(*MESSAGE, "stream", "region"),
+            f"if(is_replay, '{FindingKind.PUT_BACK}', '{FindingKind.REORDERED}') as kind",
             *("seq", "1L as number", "time_ns", "key"),
         )
     )

@@ -1,5 +1,5 @@
 """
-Stage 3: find the buckets in which regions differ, without joining all messages.
+Reconcile: in which buckets regions differ. To know it, all messages need not be joined.
 
 The sequences of an origin are contiguous. A bucket of 4096 of them has a digest in each
 stream (`one_pass`): the number of copies and the sum of their hashes. Only buckets whose

@@ -1,4 +1,4 @@
-"""Whether limits, newer messages or times to live may have removed a message from its origin."""
+"""Reconcile: whether limits, newer messages or times to live may have removed a message from its origin."""
 
 from __future__ import annotations
 

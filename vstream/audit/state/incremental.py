@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from vstream.audit.codes import BY_KIND
 from vstream.audit.extract.plan import ExtractPlan
 from vstream.audit.extract.read_plan import read_plan
+from vstream.audit.finding_kinds import FindingKind
 from vstream.audit.report import Report
 from vstream.audit.request import SMALL_AUDIT_MESSAGES, AuditProgress
 from vstream.audit.spark.local_frames import collect_arrow, from_arrow, make_table, plain_rows
@@ -46,7 +47,8 @@ from vstream.audit.tables.stream_settings import is_origin
 from vstream.audit.tables.table_store import TableStore
 from vstream.value_class import value_class
 
-_QUIET: Final = frozenset(BY_KIND[kind].code for kind in ("pending", "removed", "canaries", "canaries-late"))
+_QUIET_KINDS: Final = (FindingKind.PENDING, FindingKind.REMOVED, FindingKind.CANARIES, FindingKind.CANARIES_LATE)
+_QUIET: Final = frozenset(BY_KIND[kind].code for kind in _QUIET_KINDS)
 """Codes of findings that leave a virtual stream right: what is on its way, and what limits or probes have removed."""
 _ENDS = make_schema("virtual string, origin string, until bigint")
 MAX_JUDGED: Final = 200_000

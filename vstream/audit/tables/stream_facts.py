@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -46,6 +46,17 @@ _OriginRow = Row(*_ORIGINS.names)
 _StreamRow = make_dataclass("_StreamRow", STREAMS.names, slots=True)
 _SourceRow = make_dataclass("_SourceRow", ("origin", "last_seq"), slots=True)
 _TransformRow = make_dataclass("_TransformRow", ("src", "dest"), slots=True)
+
+
+class Hole(NamedTuple):
+    """An origin that lacks messages between its *first* sequence and its *last*."""
+
+    virtual: str
+    origin: str
+    region: str
+    first: int
+    last: int
+    is_capture: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +105,8 @@ class StreamFacts:
 
     Counters whose regions mirror one stream are not included: their payloads are equal.
     """
-    holes: Sequence[tuple[Any, ...]] = ()
-    """Gaps in origins that none of their limits explains: virtual, origin, region, first, last, is_capture."""
+    holes: Sequence[Hole] = ()
+    """The origins with gaps that none of their limits explains."""
     is_narrow: bool = False
     """Whether streams were read only from a certain time on: then older messages of an origin are not checked."""
     is_sampled: bool = False
@@ -169,7 +180,7 @@ def build_stream_facts(
         counters=frozenset(
             row.virtual for row in rows if row.sources and row.limits and "allow_msg_counter" in row.limits
         ),
-        holes=() if is_narrow or is_sampled else [_make_hole_row(row) for row in rows if _has_hole(row)],
+        holes=() if is_narrow or is_sampled else [_make_hole(row) for row in rows if _has_hole(row)],
         is_narrow=is_narrow,
         is_sampled=is_sampled,
         verified=verified,
@@ -204,8 +215,15 @@ def _has_hole(row: Any) -> bool:
     return is_origin(row) and row.error is None and bool(row.num_deleted) and not may_have_holes(row)
 
 
-def _make_hole_row(row: Any) -> tuple[Any, ...]:
-    return row.virtual, row.stream, row.region, row.first_seq, row.last_seq, row.path == CAPTURE
+def _make_hole(row: Any) -> Hole:
+    return Hole(
+        virtual=row.virtual,
+        origin=row.stream,
+        region=row.region,
+        first=row.first_seq,
+        last=row.last_seq,
+        is_capture=row.path == CAPTURE,
+    )
 
 
 def _list_mirrors(streams: Sequence[Any]) -> list[Any]:
