@@ -29,10 +29,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from vstream.audit.normalise.normalise import COPIES, substream_id
+from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.reconcile.bucket_digests import mix
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session
-from vstream.audit.stages import AuditPipeline
 from vstream.audit.tables import stream_facts
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import STREAMS

@@ -18,9 +18,9 @@ from vstream.audit.connector import register, stream_snapshots
 from vstream.audit.connector.client import api_request, connect
 from vstream.audit.connector.values import StreamRef
 from vstream.audit.extract.stream_rows import make_stream_row
+from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session
-from vstream.audit.stages import AuditPipeline
 from vstream.audit.state.incremental import StateMessages, judge_unverified
 from vstream.audit.state.state import AuditState
 from vstream.audit.tables.audit_tables import read_live_messages

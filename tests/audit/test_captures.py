@@ -22,13 +22,13 @@ from vstream.audit.extract.read_plan import ArrowTables
 from vstream.audit.judge import keys
 from vstream.audit.judge.client_journal import JOURNAL, make_journal_table
 from vstream.audit.normalise.normalise import COPIES
+from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.reconcile.classify import DIFFERENCES
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import AuditStage
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import without_codegen
 from vstream.audit.spark.spark_errors import convert_spark_errors
-from vstream.audit.stages import AuditPipeline
 from vstream.audit.tables.audit_tables import read_tables, to_spark, write_tables
 from vstream.audit.tables.context import AuditContext, read_context, save_context
 from vstream.audit.tables.schema import STREAMS
@@ -135,7 +135,7 @@ def planted_report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
         pipeline = AuditPipeline(
             store=TableStore(spark), context=AuditContext(subject="test", models=models, windows=WINDOWS)
         )
-        return pipeline.run(frames_.messages, frames_.streams, reduce(DataFrame.unionByName, journals))
+        return pipeline.make_report(frames_.messages, frames_.streams, reduce(DataFrame.unionByName, journals))
 
 
 def rename_virtual(tables: ArrowTables, virtual: str) -> ArrowTables:
@@ -199,7 +199,7 @@ def test_ranges_that_repeat_are_explained(planted_report: Report) -> None:
 def again(spark: SparkSession, uri: str, stage: AuditStage) -> Report:
     shelf, tables = TableStore(spark, earlier=uri), read_tables(spark, uri)
     pipeline = AuditPipeline(store=shelf, context=read_context(shelf, "test"), first_stage=stage)
-    return pipeline.run(tables.messages, tables.streams, shelf.read_earlier("journal", JOURNAL))
+    return pipeline.make_report(tables.messages, tables.streams, shelf.read_earlier("journal", JOURNAL))
 
 
 def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     write_tables(extracted, uri)
     shelf = TableStore(spark, uri)
     save_context(shelf, context)
-    first = AuditPipeline(store=shelf, context=context).run(
+    first = AuditPipeline(store=shelf, context=context).make_report(
         extracted.messages, extracted.streams, shelf.keep("journal", make_journal_table(spark, capture), JOURNAL)
     )
     assert first.verdict() is AuditVerdict.FAIL
@@ -227,7 +227,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         return TableStore(spark, earlier=uri)
 
     def begin_at(stage: AuditStage) -> Report:
-        return AuditPipeline(store=store(), context=context, first_stage=stage).run(
+        return AuditPipeline(store=store(), context=context, first_stage=stage).make_report(
             extracted.messages, extracted.streams
         )
 
@@ -293,7 +293,7 @@ def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) 
     capture = history.write(tmp_path)
     frames_ = to_spark(spark, extract_capture(capture))
     context = AuditContext(subject="test", models={"foo": "virtual", "bar": "virtual"}, unfinished="it was stopped")
-    report = AuditPipeline(store=TableStore(spark), context=context).run(frames_.messages, frames_.streams)
+    report = AuditPipeline(store=TableStore(spark), context=context).make_report(frames_.messages, frames_.streams)
     assert report.verdict() is AuditVerdict.UNKNOWN
     assert {(finding.name, finding.virtual) for finding in report.findings if finding.leaves_open} == {
         ("unfinished", "foo"),
@@ -320,7 +320,7 @@ def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
     monkeypatch.setattr(AuditPipeline, "find_differences", stop_audit)
     try:
         with pytest.raises(KeyboardInterrupt):
-            AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test")).run(
+            AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test")).make_report(
                 frames_.messages, frames_.streams
             )
     finally:

@@ -17,11 +17,12 @@ from tests.support import audit_reference as reference
 from tests.support.audit_histories import NOW, SECOND, History, Maker
 from tests.support.night import repetitions
 from vstream.audit.codes import BY_KIND
+from vstream.audit.finding_kinds import FindingKind
 from vstream.audit.judge import delays
+from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import without_codegen
-from vstream.audit.stages import AuditPipeline
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS
 from vstream.audit.tables.table_store import TableStore
@@ -41,7 +42,7 @@ RARE = (160, 206, 231, 247, 266, 324, 583, 763, 945, 1240, 1404, 2156, 3632, 559
 """Seeds of histories with the differences that few have."""
 BUCKET = 4
 """So that a history of a dozen messages has several."""
-ABOUT_STREAMS = {BY_KIND[kind].name for kind in ("nothing", "unreadable", "incomplete")}
+ABOUT_STREAMS = {BY_KIND[kind].name for kind in (FindingKind.NOTHING, FindingKind.UNREADABLE, FindingKind.INCOMPLETE)}
 WINDOWS = (
     ("kill-region west", NOW + SECOND, NOW + 5 * SECOND),
     ("kill-region west", NOW + 5 * SECOND // 2, NOW + 60 * SECOND),
@@ -83,7 +84,7 @@ def audit(
         max_on_driver=10**9 if on_driver else 0,
         max_shown=max_shown,
     )
-    return pipeline.run(messages.persist(), streams.persist()), shelf
+    return pipeline.make_report(messages.persist(), streams.persist()), shelf
 
 
 def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> None:
@@ -160,13 +161,13 @@ def findings_of(audited: reference.Audit, differences: Counter[reference.Differe
     """What the report has to say of messages and keys, by the names of findings, and how often."""
     result: Counter[str] = Counter()
     for difference, times in differences.items():
-        result[BY_KIND[difference.kind].name] += difference.number * times
-    result[BY_KIND["diverged-keys"].name] = sum(key.is_settled for key in reference.diverged_keys(audited))
-    result[BY_KIND["conflicts"].name] = len(reference.conflicts(audited))
+        result[BY_KIND[FindingKind(difference.kind)].name] += difference.number * times
+    result[BY_KIND[FindingKind.DIVERGED_KEYS].name] = sum(key.is_settled for key in reference.diverged_keys(audited))
+    result[BY_KIND[FindingKind.CONFLICTS].name] = len(reference.conflicts(audited))
     for is_same in reference.shared_ids(audited).values():
-        result[BY_KIND["shared-id-same" if is_same else "shared-id-other"].name] += 1
+        result[BY_KIND[FindingKind.SHARED_ID_SAME if is_same else FindingKind.SHARED_ID_OTHER].name] += 1
     pairs = reference.late(audited).items()
-    result[BY_KIND["clocks"].name] = sum(minute is None and delays[0] < 0 for (_, _, minute), delays in pairs)
+    result[BY_KIND[FindingKind.CLOCKS].name] = sum(minute is None and delays[0] < 0 for (_, _, minute), delays in pairs)
     return +result
 
 
@@ -176,7 +177,7 @@ def is_ordered(name: str) -> bool:
 
 
 def is_failing(differences: Iterable[reference.Difference]) -> bool:
-    codes = (BY_KIND[difference.kind] for difference in differences)
+    codes = (BY_KIND[FindingKind(difference.kind)] for difference in differences)
     return any(code.severity is Severity.ERROR and not code.leaves_open for code in codes)
 
 
@@ -283,7 +284,7 @@ def test_of_many_streams_those_that_do_not_pass_have_figures_and_all_are_judged(
     shown = short.with_figures
     assert len(shown) == 5
     assert all(whole.verdict(name) is not AuditVerdict.PASS for name in shown)
-    assert BY_KIND["clocks"].name in {item.name for item in whole.findings}
+    assert BY_KIND[FindingKind.CLOCKS].name in {item.name for item in whole.findings}
     for name in ("routes", "delays", "order_differences"):
         figures = getattr(whole, name)
         assert getattr(short, name) == tuple(figure for figure in figures if figure.virtual in shown)

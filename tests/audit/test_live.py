@@ -29,10 +29,10 @@ from vstream.audit.extract.plan import plan_extraction, take_complete_snapshots
 from vstream.audit.extract.read_plan import read_in_process, read_plan
 from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.follow import Follower
+from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import uri_of
 from vstream.audit.spark.spark_errors import convert_spark_errors
-from vstream.audit.stages import AuditPipeline
 from vstream.audit.tables import audit_tables
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS
@@ -124,7 +124,7 @@ def audit_server(
         is_sampled="sample" in how,
         is_narrow="since_ns" in how,
     )
-    return AuditPipeline(store=TableStore(spark), context=context).run(frames_.messages, frames_.streams)
+    return AuditPipeline(store=TableStore(spark), context=context).make_report(frames_.messages, frames_.streams)
 
 
 def errors(report: Report) -> list[tuple[str, str | None, int]]:
@@ -321,7 +321,7 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
     ):
         assert sorted(same_messages.collect()) == messages
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))
-    report = pipeline.run(tables.messages, tables.streams)
+    report = pipeline.make_report(tables.messages, tables.streams)
     assert sorted((name[:4], *place) for name, *place in errors(report)) == [
         ("lost", "fills-r-east", 1),
         ("lost", "three-r-east", 1),
@@ -568,7 +568,7 @@ def fill_more(server: JetStreamServer, region: str, number: int) -> None:
 def judge_tables(spark: SparkSession, uri: str) -> Report:
     with convert_spark_errors():
         tables = audit_tables.read_tables(spark, uri)
-        return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test")).run(
+        return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test")).make_report(
             tables.messages, tables.streams
         )
 
@@ -679,7 +679,7 @@ def test_what_an_origin_replaced_before_a_reader_came_is_not_expired(spark: Spar
     ]
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))
     tables = spark.createDataFrame(messages, MESSAGES), spark.createDataFrame(streams, STREAMS)
-    assert errors(pipeline.run(*tables)) == [("expired", "east", 1)]
+    assert errors(pipeline.make_report(*tables)) == [("expired", "east", 1)]
 
 
 def without_a_column(messages: DataFrame, streams: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -769,7 +769,7 @@ def judge_capped(
 ) -> tuple[AuditVerdict, dict[tuple[str, str | None], int]]:
     live = audit_tables.extract_tables(spark, plan_extraction(physical, endpoints(server), scratch), scratch)
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models={"foo": "virtual"}))
-    report = pipeline.run(live.messages, live.streams)
+    report = pipeline.make_report(live.messages, live.streams)
     counts = Counter[tuple[str, str | None]]()
     for finding in report.findings:
         if finding.stream is not None:

@@ -23,9 +23,9 @@ from tests.support.night import repetitions
 from tests.support.scenario_runs import NS, run_scenario, scenario
 from vstream.audit.extract.from_capture import extract_capture
 from vstream.audit.judge.client_journal import JOURNAL, make_journal_table
+from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import AuditVerdict
 from vstream.audit.spark.local_frames import make_table
-from vstream.audit.stages import AuditPipeline
 from vstream.audit.tables.audit_tables import to_spark
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS
@@ -130,7 +130,7 @@ def test_one_row_or_line_deleted_doubled_swapped_or_altered_flips_the_verdict(
 
     context = AuditContext(subject="test", models=dict.fromkeys(variants, "virtual"))
     pipeline = AuditPipeline(store=TableStore(spark), context=context)
-    report = pipeline.run(
+    report = pipeline.make_report(
         everywhere(variants, MESSAGES).persist(),
         everywhere(streams_of, STREAMS),
         everywhere(dict.fromkeys(variants, operations), JOURNAL),

@@ -17,6 +17,7 @@ from scripts.docs import findings_markdown
 from tests.support.command import check_output
 from tests.support.paths import ROOT
 from vstream.audit import codes
+from vstream.audit.finding_kinds import FindingKind
 from vstream.audit.report import (
     AuditVerdict,
     Delay,
@@ -44,7 +45,7 @@ def stream(name: str, region: str, *, is_origin: bool = False) -> StreamState:
 
 
 def finding(kind: str, **more: object) -> MessageFinding:
-    code = codes.BY_KIND[kind]
+    code = codes.BY_KIND[FindingKind(kind)]
     fields = {"virtual": "foo", "message": "something", "count": 3} | more
     return MessageFinding(
         code=code.code, name=code.name, severity=code.severity, leaves_open=code.leaves_open, **fields  # type: ignore[arg-type]
@@ -162,7 +163,7 @@ def test_one_and_several_are_said_as_such_and_what_is_late_is_not_called_missing
         "1 message missing (east); 2 messages late (west); not everything could be checked (north) · 2 errors · "
         "1 stored message in 1 stream of 1 region"
     )
-    lost = codes.BY_KIND["lost-middle"].says
+    lost = codes.BY_KIND[FindingKind.LOST_MIDDLE].says
     assert [lost.format(n=codes.Count(n), stream="r", origin="w") for n in (1, 2000)] == [
         "`r` lacks 1 message of `w` between others",
         "`r` lacks 2,000 messages of `w` between others",
@@ -387,7 +388,7 @@ def test_the_manual_of_findings_is_up_to_date() -> None:
 
 def test_what_expired_may_have_been_there_before() -> None:
     """A reader that was purged itself lacks the same messages, and its servers say nothing else."""
-    expired = codes.BY_KIND["expired"]
+    expired = codes.BY_KIND[FindingKind.EXPIRED]
     assert "`nats stream purge`" in expired.page.text
     assert "its read stream was purged" in expired.page.text
     assert "before they were sourced" not in expired.says

@@ -19,18 +19,18 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from vstream.audit.audit_session import AuditSession
 from vstream.audit.connector.stream_snapshots import ask_for_period
 from vstream.audit.connector.values import Access, ReadSnapshot, StreamRef
 from vstream.audit.extract import server_access
 from vstream.audit.extract.from_servers import make_context
 from vstream.audit.extract.plan import ExtractPlan, take_complete_snapshots, to_server_clock
 from vstream.audit.extract.read_plan import Extraction, ProcessMemory, read_plan
+from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import Report
 from vstream.audit.request import LOCAL_SCHEME, MAX_STREAMS_WITH_FIGURES, AuditedServers, AuditRequest
-from vstream.audit.session import AuditSession
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.spark_errors import convert_spark_errors
-from vstream.audit.stages import AuditPipeline
 from vstream.audit.tables.audit_tables import SparkFiles, add_arrivals
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS, make_schema
@@ -120,7 +120,7 @@ class Follower:
             context = replace(self.context, is_narrow=True)
             try:
                 pipeline = AuditPipeline(store=TableStore(self.spark), context=context, max_shown=self.max_shown)
-                return pipeline.run(add_arrivals(rows, extraction.arrivals), streams)
+                return pipeline.make_report(add_arrivals(rows, extraction.arrivals), streams)
             finally:
                 self.spark.catalog.clearCache()
 

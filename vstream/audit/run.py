@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from vstream.audit.audit_session import AuditSession, open_spark
 from vstream.audit.extract.from_capture import CaptureReader
 from vstream.audit.extract.from_servers import ServersReader, plan_servers, read_servers
 from vstream.audit.extract.from_tables import TablesReader
@@ -24,9 +25,8 @@ from vstream.audit.request import (
     AuditTarget,
     SparkAddress,
 )
-from vstream.audit.run_stages import run_stages
+from vstream.audit.run_pipeline import run_pipeline
 from vstream.audit.scratch import scratch_directory
-from vstream.audit.session import AuditSession, open_spark
 from vstream.audit.spark.progress import watch_progress
 from vstream.audit.tables.table_store import try_publishing
 from vstream.capture.store import Capture
@@ -60,7 +60,7 @@ def read_and_judge(request: AuditRequest, reader: TargetReader, session: AuditSe
     if request.publish is not None:
         try_publishing(session.spark, request.publish, request.publish_as)
     with watch_progress(session.spark, session.progress.tasks):
-        return run_stages(request, reader.read(session), session)
+        return run_pipeline(request, reader.read(session), session)
 
 
 @contextmanager
@@ -80,4 +80,4 @@ def open_rounds(
             if request.state is None:
                 yield make_follower(request, servers, session).run_round
             else:
-                yield lambda: run_stages(request, read_servers(request, servers, session), session)
+                yield lambda: run_pipeline(request, read_servers(request, servers, session), session)

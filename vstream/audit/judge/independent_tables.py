@@ -19,6 +19,7 @@ from vstream.audit.spark.daemon_threads import DaemonExecutor
 from vstream.audit.spark.local_frames import make_local, select_virtuals
 from vstream.audit.tables.stream_facts import StreamFacts
 from vstream.audit.tables.table_store import TableStore
+from vstream.value_class import value_class
 
 T = TypeVar("T")
 
@@ -32,88 +33,124 @@ class DelayTables(NamedTuple):
     """Of all virtual streams; None if there are more of them than have figures."""
 
 
+@value_class
 class IndependentTables:
+    """What returns each table as soon as it is computed. Each may be called once."""
+
+    conflicts: Callable[[], tuple[DataFrame, DataFrame]]
+    """The keys of several origins, and the conflicts among them."""
+    delays: Callable[[], DelayTables]
+    journal_differences: Callable[[], DataFrame | None]
+    """None without the journal of a scenario's clients."""
+    publish_outcomes: Callable[[], DataFrame | None]
+    """None without the journal of a scenario's clients."""
+    shared_ids: Callable[[], DataFrame]
+    order_differences: Callable[[], DataFrame | None]
+    """None if there are more virtual streams than have figures."""
+
+
+def begin_independent_tables(
+    store: TableStore,
+    threads: DaemonExecutor | None,
+    *,
+    copies: DataFrame,
+    facts: StreamFacts,
+    journal: DataFrame | None,
+    has_windows: bool,
+    max_shown: int | None,
+) -> IndependentTables:
     """
-    Each attribute returns its table, and may be called once.
+    Let *threads* begin to compute all tables; without them, each is computed when it is asked for.
 
-    With *threads*, these compute all tables from now on; without, each is computed when it is asked for. Those of figures
-    are whole unless *max_shown* virtual streams have figures (`AuditPipeline`).
+    Those of figures are whole unless *max_shown* virtual streams have figures (`AuditPipeline`).
     """
+    may_be_early, may_conflict = (None, None) if max_shown is None else _find_early_candidates(copies, facts, max_shown)
+    computation = _Computation(
+        store=store,
+        on_driver=threads is not None,
+        copies=copies,
+        facts=facts,
+        journal=journal,
+        has_windows=has_windows,
+        is_whole=max_shown is None,
+        may_be_early=may_be_early,
+        may_conflict=may_conflict,
+    )
 
-    def __init__(
-        self,
-        store: TableStore,
-        threads: DaemonExecutor | None,
-        *,
-        copies: DataFrame,
-        facts: StreamFacts,
-        journal: DataFrame | None,
-        has_windows: bool,
-        max_shown: int | None,
-    ) -> None:
-        self._store, self._threads = store, threads
-        self._copies, self._facts, self._journal = copies, facts, journal
-        self._has_windows = has_windows
-        self._is_whole = max_shown is None
-        candidates = (None, None) if max_shown is None else _find_early_candidates(copies, facts, max_shown)
-        self._may_be_early, self._may_conflict = candidates
-        # What takes longest begins first.
-        self.conflicts = self._begin(self._find_conflicts)
-        self.delays = self._begin(self._measure_delays)
-        self.journal_differences = self._begin(self._find_broken_promises)
-        self.publish_outcomes = self._begin(self._count_outcomes)
-        self.shared_ids = self._begin(self._find_shared_ids)
-        self.order_differences = self._begin(self._compare_orders)
+    def begin(compute: Callable[[], T]) -> Callable[[], T]:
+        return compute if threads is None else threads.submit(compute).result
 
-    def _begin(self, compute: Callable[[], T]) -> Callable[[], T]:
-        return compute if self._threads is None else self._threads.submit(compute).result
+    # What takes longest begins first.
+    return IndependentTables(
+        conflicts=begin(computation.find_conflicts),
+        delays=begin(computation.measure_delays),
+        journal_differences=begin(computation.find_broken_promises),
+        publish_outcomes=begin(computation.count_outcomes),
+        shared_ids=begin(computation.find_shared_ids),
+        order_differences=begin(computation.compare_orders),
+    )
+
+
+@value_class
+class _Computation:
+    """What the tables are computed of; each method computes one of IndependentTables."""
+
+    store: TableStore
+    on_driver: bool
+    copies: DataFrame
+    facts: StreamFacts
+    journal: DataFrame | None
+    has_windows: bool
+    is_whole: bool
+    """Whether the tables of figures have all virtual streams."""
+    may_be_early: Collection[str] | None
+    """The virtual streams that may have messages that came too early; None for all."""
+    may_conflict: Collection[str] | None
 
     def _keep(self, name: str, rows: DataFrame, schema: StructType) -> DataFrame:
-        on_driver = self._threads is not None
-        return self._store.keep(name, make_local(rows, schema) if on_driver else rows, schema, on_driver=on_driver)
+        stored = make_local(rows, schema) if self.on_driver else rows
+        return self.store.keep(name, stored, schema, on_driver=self.on_driver)
 
-    def _find_conflicts(self) -> tuple[DataFrame, DataFrame]:
+    def find_conflicts(self) -> tuple[DataFrame, DataFrame]:
         """The keys of several origins, and the conflicts among them."""
-        shared_keys = self._store.keep("shared_keys", keys.find_shared_keys(self._copies), keys.SHARED_KEYS)
-        conflicts = keys.find_conflicts(self._copies, self._facts, select_virtuals(shared_keys, self._may_conflict))
+        shared_keys = self.store.keep("shared_keys", keys.find_shared_keys(self.copies), keys.SHARED_KEYS)
+        conflicts = keys.find_conflicts(self.copies, self.facts, select_virtuals(shared_keys, self.may_conflict))
         return shared_keys, self._keep("conflicts", conflicts, keys.CONFLICTS)
 
-    def _measure_delays(self) -> DelayTables:
-        measured = self._copies if self._has_windows else select_virtuals(self._copies, self._may_be_early)
-        hops = delays.measure_hops(measured, self._facts)
-        if self._is_whole or self._has_windows:
-            hops = self._store.keep("hops", hops, delays.HOPS)
-        if not self._is_whole:
+    def measure_delays(self) -> DelayTables:
+        measured = self.copies if self.has_windows else select_virtuals(self.copies, self.may_be_early)
+        hops = delays.measure_hops(measured, self.facts)
+        if self.is_whole or self.has_windows:
+            hops = self.store.keep("hops", hops, delays.HOPS)
+        if not self.is_whole:
             return DelayTables(
                 hops, self._keep("negative_delays", delays.find_negative_delays(hops), delays.NEGATIVE_DELAYS), None
             )
         summary = self._keep("delays", delays.summarize_delays(hops), delays.DELAYS)
         return DelayTables(hops, summary.where("minute is null and min_ns < 0"), summary)
 
-    def _find_broken_promises(self) -> DataFrame | None:
+    def find_broken_promises(self) -> DataFrame | None:
         """None without the journal of a scenario's clients."""
-        if self._journal is None:
+        if self.journal is None:
             return None
-        broken = client_journal.find_broken_promises(self._journal, self._copies, self._facts)
+        broken = client_journal.find_broken_promises(self.journal, self.copies, self.facts)
         return self._keep("journal_differences", broken, classify.DIFFERENCES)
 
-    def _count_outcomes(self) -> DataFrame | None:
+    def count_outcomes(self) -> DataFrame | None:
         """None without the journal of a scenario's clients."""
-        if self._journal is None:
+        if self.journal is None:
             return None
-        answers = client_journal.count_outcomes(self._journal, self._copies)
+        answers = client_journal.count_outcomes(self.journal, self.copies)
         return self._keep("publish_outcomes", answers, client_journal.PUBLISH_OUTCOMES)
 
-    def _find_shared_ids(self) -> DataFrame:
-        return self._keep("shared_ids", keys.find_shared_ids(self._copies, self._facts), keys.SHARED_IDS)
+    def find_shared_ids(self) -> DataFrame:
+        return self._keep("shared_ids", keys.find_shared_ids(self.copies, self.facts), keys.SHARED_IDS)
 
-    def _compare_orders(self) -> DataFrame | None:
+    def compare_orders(self) -> DataFrame | None:
         """None if there are more virtual streams than have figures."""
-        if not self._is_whole:
+        if not self.is_whole:
             return None
-        return self._keep(
-            "order_differences", delays.compare_orders(self._copies, self._facts), delays.ORDER_DIFFERENCES
-        )
+        return self._keep("order_differences", delays.compare_orders(self.copies, self.facts), delays.ORDER_DIFFERENCES)
 
 
 def _find_early_candidates(

@@ -27,10 +27,10 @@ from vstream.audit.codes import BY_KIND
 from vstream.audit.extract.plan import ExtractPlan
 from vstream.audit.extract.read_plan import read_plan
 from vstream.audit.finding_kinds import FindingKind
+from vstream.audit.pipeline import AuditPipeline, AuditResult
 from vstream.audit.report import Report
 from vstream.audit.request import SMALL_AUDIT_MESSAGES, AuditProgress
 from vstream.audit.spark.local_frames import collect_arrow, from_arrow, make_table, plain_rows
-from vstream.audit.stages import AuditPipeline, AuditResult
 from vstream.audit.state.state import AuditState
 from vstream.audit.state.verified import (
     NO_ROUTE,
@@ -99,7 +99,7 @@ def judge_unverified(
         in_memory = state_messages.number - verified.messages < SMALL_AUDIT_MESSAGES
         store = TableStore(streams.sparkSession, None if in_memory else uri)
         messages = state.read_unverified(verified).unionByName(state_messages.arrivals)
-        audited = replace(pipeline, store=store, verified=verified).audit(messages, streams)
+        audited = replace(pipeline, store=store, verified=verified).make_result(messages, streams)
         report, copies, facts = audited.report, audited.copies, audited.facts
         disturbed = find_disturbed(verified, copies, report, facts)
         verified = verified.without(disturbed)

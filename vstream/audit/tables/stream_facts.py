@@ -216,14 +216,7 @@ def _has_hole(row: Any) -> bool:
 
 
 def _make_hole(row: Any) -> Hole:
-    return Hole(
-        virtual=row.virtual,
-        origin=row.stream,
-        region=row.region,
-        first=row.first_seq,
-        last=row.last_seq,
-        is_capture=row.path == CAPTURE,
-    )
+    return Hole(row.virtual, row.stream, row.region, row.first_seq, row.last_seq, row.path == CAPTURE)
 
 
 def _list_mirrors(streams: Sequence[Any]) -> list[Any]:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from vstream.audit.audit_session import AuditSession
 from vstream.audit.extract.target_reader import AuditInput
 from vstream.audit.judge.client_journal import JOURNAL
+from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import Report
 from vstream.audit.request import SMALL_AUDIT_MESSAGES, AuditRequest, require_streams, uri_of
-from vstream.audit.session import AuditSession
 from vstream.audit.spark.local_frames import select_virtuals
 from vstream.audit.spark.session import is_local
 from vstream.audit.spark.spark_errors import convert_spark_errors
-from vstream.audit.stages import AuditPipeline
 from vstream.audit.state.incremental import StateMessages, judge_unverified
 from vstream.audit.tables.audit_tables import AuditTables
 from vstream.audit.tables.context import save_context
 from vstream.audit.tables.table_store import TableStore, publish_results
 
 
-def run_stages(request: AuditRequest, audit_input: AuditInput, session: AuditSession) -> Report:
+def run_pipeline(request: AuditRequest, audit_input: AuditInput, session: AuditSession) -> Report:
     """Judge *audit_input*: with a state, what is not verified, unless all results are wanted."""
     pipeline = AuditPipeline(
         store=TableStore(session.spark),
@@ -65,7 +65,7 @@ def _judge_all(
         journal = select_virtuals(journal, names) if journal is not None else None
         context = replace(context, models={name: context.models.get(name, "virtual") for name in names})
     pipeline = replace(pipeline, store=store, context=context, first_stage=request.first_stage)
-    report = pipeline.run(tables.messages, tables.streams, journal)
+    report = pipeline.make_report(tables.messages, tables.streams, journal)
     if request.publish is not None:
         session.progress.begin("publish")
         publish_results(store, request.publish, request.publish_as)

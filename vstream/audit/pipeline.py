@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from vstream.audit.judge import delays, judge, keys
-from vstream.audit.judge.independent_tables import IndependentTables
+from vstream.audit.judge.independent_tables import IndependentTables, begin_independent_tables
 from vstream.audit.normalise import normalise
 from vstream.audit.reconcile import classify, deleted_everywhere, differing_messages, one_pass, order, reconcile
 from vstream.audit.report import Report
@@ -75,12 +75,12 @@ class AuditPipeline:
     """Whether the tables of figures are wanted whole, however many virtual streams there are."""
     _seconds: dict[str, float] = field(init=False, default_factory=dict)
 
-    def run(self, messages: DataFrame, streams: DataFrame, journal: DataFrame | None = None) -> Report:
+    def make_report(self, messages: DataFrame, streams: DataFrame, journal: DataFrame | None = None) -> Report:
         """The report on `messages` and `streams`, and on the *journal* (`client_journal.JOURNAL`) of a scenario's clients."""
-        return self.audit(messages, streams, journal).report
+        return self.make_result(messages, streams, journal).report
 
-    def audit(self, messages: DataFrame, streams: DataFrame, journal: DataFrame | None = None) -> AuditResult:
-        """As `run`, with what the report was made of."""
+    def make_result(self, messages: DataFrame, streams: DataFrame, journal: DataFrame | None = None) -> AuditResult:
+        """As `make_report`, with what the report was made of."""
         context = self.context
         facts = build_stream_facts(
             streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, verified=self.verified
@@ -96,7 +96,7 @@ class AuditPipeline:
         self.store.seal()
         threads = DaemonExecutor(_MAX_THREADS)
         try:
-            tables = IndependentTables(
+            tables = begin_independent_tables(
                 self.store,
                 threads if self._is_on_driver(facts) else None,
                 copies=copies,
@@ -108,7 +108,7 @@ class AuditPipeline:
             buckets, differences = self.find_differences(copies, facts, self.store.files("copies"))
             self.store.seal()
             with self._measure(AuditStage.JUDGE):
-                report = self._make_report(copies, facts, buckets, differences, tables)
+                report = self._judge(copies, facts, buckets, differences, tables)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self.store.seal()
@@ -242,7 +242,7 @@ class AuditPipeline:
             result = result.unionByName(order.find_reordered(messages.behind, out_of_order))
         return result
 
-    def _make_report(
+    def _judge(
         self,
         copies: DataFrame,
         facts: StreamFacts,
