@@ -13,7 +13,7 @@ from vstream.apply.pipeline import AppliedPlan, ApplyEnd, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError
 from vstream.lint.check_topology import check_topology
-from vstream.plan.plan import UNANSWERED, AllowOption, Blocked, Delete, Gate, GateKind, Plan
+from vstream.plan.plan import AllowOption, Blocked, Delete, Gate, GateKind, Plan
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
 
@@ -21,7 +21,7 @@ TOPOLOGY = check_topology(document("lost", 1).encode(), "lost.yaml").require()
 DELETION = Delete(config=StreamConfig(name="foo-read-east", fields={}), region="east", role=Role.READ, messages=9)
 EMPTY = Plan(topology="lost", observed_digest="")
 DELETING = Plan(topology="lost", observed_digest="", changes=(DELETION,))
-SILENT = Blocked(name="foo", region="east", reason=UNANSWERED, hint="")
+SILENT = Blocked(name="foo", region="east", reason="", hint="", is_unanswered=True)
 
 
 def test_a_plan_that_loses_messages_is_refused_where_nobody_has_allowed_it() -> None:

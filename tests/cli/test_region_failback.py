@@ -22,7 +22,7 @@ from vstream.lab import lab
 from vstream.lab.status import LabStatus
 from vstream.lint.check_topology import check_topology
 from vstream.plan import pipeline
-from vstream.plan.plan import UNANSWERED, Blocked, Delete, FieldChange, Plan, Update
+from vstream.plan.plan import Blocked, Delete, FieldChange, Plan, Update
 from vstream.plan.risk import Risk
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.servers.find_servers import Servers
@@ -77,12 +77,12 @@ def test_a_rehearsal_of_what_cannot_be_tried_shows_nothing(tmp_path: Path) -> No
 def test_what_nobody_answered_for_is_not_said_to_differ(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    silent = Blocked(name="foo", region="east", reason=UNANSWERED, hint="")
+    silent = Blocked(name="foo", region="east", reason="", hint="", is_unanswered=True)
     plan = Plan(topology="lost", observed_digest="", blocked=(silent,))
     with pytest.raises(VstreamError, match="nobody answered for `foo`") as caught:
         pipeline.require_nothing_else(plan)
     assert report_failure(caught.value) == 3
-    for blocked, code in ((silent,), 3), ((silent, replace(silent, name="bar", reason="it is sealed")), 1):
+    for blocked, code in ((silent,), 3), ((silent, replace(silent, name="bar", is_unanswered=False)), 1):
         with pytest.raises(typer.Exit) as ended:
             region_steps.report_end_or_exit(_as_change(replace(plan, blocked=blocked)), "in again")
         assert ended.value.exit_code == code
@@ -99,9 +99,7 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
     shared_steps.report_applied(_as_applied(plan), is_verbose=False)
     assert "differ" not in capsys.readouterr().err
     with pytest.raises(RefusedError):
-        pipeline.require_nothing_else(
-            replace(plan, blocked=(silent, replace(silent, name="bar", reason="it is sealed")))
-        )
+        pipeline.require_nothing_else(replace(plan, blocked=(silent, replace(silent, name="bar", is_unanswered=False))))
 
 
 def test_what_left_the_topology_is_not_deleted_when_a_region_rests_or_returns() -> None:

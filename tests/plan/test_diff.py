@@ -261,6 +261,7 @@ def test_a_stream_that_nobody_answered_for_is_blocked_not_created() -> None:
     made = plan(render_streams(), Observed(streams={}, unanswered=("foo-read-west",)))
     assert [blocked.name for blocked in made.blocked] == ["foo-read-west"]
     assert "no server answered" in made.blocked[0].reason
+    assert (made.unanswered_items, made.refusals) == (made.blocked, ())
     assert len(made.changes) == 5
 
 

@@ -68,6 +68,11 @@ def test_what_is_no_plan_is_refused(text: str) -> None:
         saved.parse(text, "plan.json")
 
 
+def test_what_is_blocked_is_saved_as_in_earlier_versions() -> None:
+    (blocked,) = saved.to_dict(rich_plan())["blocked"]
+    assert list(blocked) == ["name", "region", "reason", "hint"]
+
+
 def test_an_edited_plan_is_refused() -> None:
     data = json.loads(dump_plan())
     data["plan"]["changes"][0]["config"]["max_msgs"] = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import UserString
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field as dataclass_field
+from dataclasses import replace
 from enum import Enum, StrEnum
 from functools import cached_property
 from typing import ClassVar, TypeAlias
@@ -29,8 +30,6 @@ _MANY_SHARE = 0.3
 """The share of existing streams above which a plan touches many of them."""
 _ALWAYS_FEW_COUNT = 10
 """Where no more streams exist, it never does."""
-UNANSWERED = "it exists, but no server answered for it"
-"""Why a stream or consumer is blocked of which it is not known whether it differs."""
 
 
 def kind_of(key: str) -> str:
@@ -244,6 +243,8 @@ class Blocked:
     region: str | None
     reason: str
     hint: str
+    is_unanswered: bool = False
+    """Whether no server answered for it, so that it is not known whether it differs."""
 
     @classmethod
     def of(cls, item: Change | RenderedStream | RenderedConsumer, reason: str, hint: str) -> Blocked:
@@ -253,7 +254,8 @@ class Blocked:
     @classmethod
     def because_unanswered(cls, item: RenderedStream | RenderedConsumer) -> Blocked:
         """Nobody says whether *item* is as it should be."""
-        return cls.of(item, UNANSWERED, f"is `{item.region}` down? plan again when it is back")
+        hint = f"is `{item.region}` down? plan again when it is back"
+        return replace(cls.of(item, "it exists, but no server answered for it", hint), is_unanswered=True)
 
 
 @value_class
@@ -418,12 +420,12 @@ class Plan:
     @property
     def unanswered_items(self) -> tuple[Blocked, ...]:
         """What is blocked because nobody answered for it: whether it differs is not known."""
-        return tuple(blocked for blocked in self.blocked if blocked.reason == UNANSWERED)
+        return tuple(blocked for blocked in self.blocked if blocked.is_unanswered)
 
     @property
     def refusals(self) -> tuple[Blocked, ...]:
         """What is blocked for another reason: it differs, and cannot be made as the topology says."""
-        return tuple(blocked for blocked in self.blocked if blocked.reason != UNANSWERED)
+        return tuple(blocked for blocked in self.blocked if not blocked.is_unanswered)
 
     @property
     def differs(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from vstream.errors import PlanError, StalePlanError
 from vstream.plan.plan import (
+    Blocked,
     Change,
     Create,
     CreateConsumer,
@@ -53,7 +54,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "topology": plan.topology,
         "observed_digest": str(plan.observed_digest),
         "changes": [_change_as_dict(change) for change in plan.changes],
-        "blocked": [asdict(blocked) for blocked in plan.blocked],
+        "blocked": [_blocked_as_dict(blocked) for blocked in plan.blocked],
         "mappings": [{"kind": rule.kind, **asdict(rule)} for rule in plan.rule_changes],
         "demands": [{"option": demand.option, "reason": demand.reason} for demand in plan.demands],
         "unreachable": [{"region": region.region, "reason": region.reason} for region in plan.unreachable],
@@ -66,6 +67,10 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "losses": [str(loss) for loss in plan.losses],
         "owned_stream_count": plan.owned_stream_count,
     }
+
+
+def _blocked_as_dict(blocked: Blocked) -> dict[str, Any]:
+    return {"name": blocked.name, "region": blocked.region, "reason": blocked.reason, "hint": blocked.hint}
 
 
 def _change_as_dict(change: Change) -> dict[str, Any]:
