@@ -21,18 +21,18 @@ _PLACES = frozenset({"num_replicas", "placement"})
 
 def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...]:
     """What *changes* must wait for, in the order of the stages."""
-    arrived = list(_list_arrived_gates(changes, context))
+    before_removals = list(_list_copies_hold_no_more_gates(changes, context))
     gates = [
-        *_list_landed_gates(changes, context),
+        *_list_move_is_over_gates(changes, context),
         *_list_pause_gates(changes),
-        *_list_settled_gates(changes, context),
-        *arrived,
-        *_list_recorded_gates(changes, arrived),
-        *_list_scaled_gates(changes),
-        *_copy_gates(changes, context),
-        *_drain_gates(changes),
-        *_list_unchanged_gates(changes, context),
-        *_list_former_gates(changes, context),
+        *_list_replicas_are_current_gates(changes, context),
+        *before_removals,
+        *_list_move_is_recorded_gates(changes, before_removals),
+        *_list_replicas_are_complete_gates(changes),
+        *_list_copy_gates(changes, context),
+        *_list_readers_have_all_gates(changes),
+        *_list_nothing_has_arrived_since_gates(changes, context),
+        *_list_former_layout_gates(changes, context),
     ]
     gates.sort(key=lambda gate: (stage_after(gate), gate.stream))
     gates.extend(_list_takeover_gates(context))
@@ -41,7 +41,7 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
     return tuple(gate for gate in gates if gate.kind is not GateKind.READERS_HAVE_ALL or gate.stream in existing)
 
 
-def _list_landed_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+def _list_move_is_over_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """
     What an earlier run has moved is there before it is changed again. One that is resumed waits for that anyway.
 
@@ -64,7 +64,7 @@ def _list_pause_gates(changes: Sequence[Change]) -> Iterator[Gate]:
             yield Gate(kind=GateKind.QUORUM_IS_CURRENT, stream=change.config.name)
 
 
-def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+def _list_replicas_are_current_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """What moves or is scaled gets there before the streams that take from it are resynced."""
     for change in changes:
         if not isinstance(change, Update) or change.role not in _SOURCED or stage_of(change) > Stage.RESYNC_READERS:
@@ -75,7 +75,7 @@ def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iter
             yield Gate(kind=GateKind.REPLICAS_ARE_CURRENT, stream=change.config.name, counterparts=readers)
 
 
-def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+def _list_copies_hold_no_more_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """
     What moves, in this run or an earlier one, is all there before anything goes that may be all that holds it.
 
@@ -99,14 +99,14 @@ def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iter
             yield Gate(kind=GateKind.COPIES_HOLD_NO_MORE, stream=rendered.config.name, counterparts=tuple(replaced))
 
 
-def _list_recorded_gates(changes: Sequence[Change], arrived: Sequence[Gate]) -> Iterator[Gate]:
+def _list_move_is_recorded_gates(changes: Sequence[Change], before_removals: Sequence[Gate]) -> Iterator[Gate]:
     """A server that is killed before it has recorded that a stream is there deletes what it has of it."""
     moving = [change.config.name for change in changes if is_move(change)]
-    for name in dict.fromkeys([*moving, *(gate.stream for gate in arrived)]):
+    for name in dict.fromkeys([*moving, *(gate.stream for gate in before_removals)]):
         yield Gate(kind=GateKind.MOVE_IS_RECORDED, stream=name)
 
 
-def _list_scaled_gates(changes: Sequence[Change]) -> Iterator[Gate]:
+def _list_replicas_are_complete_gates(changes: Sequence[Change]) -> Iterator[Gate]:
     """The server of a stream with one replica may give new ones a message before the snapshot of what is before it."""
     scaled = dict.fromkeys(change.config.name for change in changes if is_scaled_up(change))
     yield from (Gate(kind=GateKind.REPLICAS_ARE_COMPLETE, stream=name) for name in scaled)
@@ -166,7 +166,7 @@ def _readers_of(stream: str, context: DiffContext, missed: ObservedStream | None
     return tuple(sorted(readers))
 
 
-def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+def _list_copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     for change in changes:
         if not isinstance(change, Update):
             continue
@@ -186,7 +186,7 @@ def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gat
                 yield Gate(kind=GateKind.HAS_ALL_OF_SOURCES, stream=name, counterparts=change.config.source_names)
 
 
-def _drain_gates(changes: Sequence[Change]) -> Iterator[Gate]:
+def _list_readers_have_all_gates(changes: Sequence[Change]) -> Iterator[Gate]:
     """A write stream is drained before its readers drop it as a source."""
     readers: defaultdict[str, list[str]] = defaultdict(list)
     for change in changes:
@@ -198,7 +198,7 @@ def _drain_gates(changes: Sequence[Change]) -> Iterator[Gate]:
         yield Gate(kind=GateKind.READERS_HAVE_ALL, stream=origin, counterparts=tuple(dict.fromkeys(names)))
 
 
-def _list_unchanged_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+def _list_nothing_has_arrived_since_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """Nothing came into a write stream after its readers had dropped it."""
     for change in changes:
         if not isinstance(change, Delete) or change.role is not Role.WRITE:
@@ -212,7 +212,7 @@ def _list_unchanged_gates(changes: Sequence[Change], context: DiffContext) -> It
             yield Gate(kind=GateKind.NOTHING_HAS_ARRIVED_SINCE, stream=change.config.name, counterparts=readers)
 
 
-def _list_former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+def _list_former_layout_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """
     A layout that the topology has moved away from is read to the end before it goes.
 
@@ -223,7 +223,7 @@ def _list_former_gates(changes: Sequence[Change], context: DiffContext) -> Itera
         change for change in changes if isinstance(change, Delete) and change.config.name.startswith(FORMER_PREFIX)
     ]
     # Once nobody follows them any more, it only counts that nothing has come since.
-    followed = {gate.stream for gate in _drain_gates(changes)}
+    followed = {gate.stream for gate in _list_readers_have_all_gates(changes)}
     for change in former_streams:
         name, virtual = change.config.name, change.config.virtual
         if change.role is Role.WRITE:
