@@ -283,6 +283,8 @@ class _PlanRun:
             return
         if stage.rule_changes:
             await self._load_mappings()
+        if stage.readers:
+            await self._resync_moved_readers(stage)
         if stage.servers:
             await self._retire(stage.servers)
         if stage.stage in {Stage.COMPARE_REPLICAS, Stage.RECORD_MOVES}:
@@ -356,13 +358,11 @@ class _PlanRun:
         await asyncio.gather(*(resume(change) for change in changes if change not in left))
 
     async def _wait_for_start(self, stage: PlanStage) -> bool:
-        """Whether *stage* may begin, once its gates hold or, where it is for readers, those are resynced."""
+        """Whether *stage* may begin, once its gates hold; readers are resynced gate by gate, as these hold."""
         outcome, unread = self.outcome, self.plan.unread_servers
         if outcome.has_stopped_before(stage) or (unread and stage.waits_for_mappings and not outcome.mappings_loaded):
             return False
-        if stage.readers:
-            await self._end_moves(stage)
-        else:
+        if not stage.readers:
             await self._wait_for_gates(stage.gates)
         return not outcome.has_stopped_before(stage)
 
@@ -384,8 +384,8 @@ class _PlanRun:
             await asyncio.sleep(GATE_POLL_SECONDS)
         return None
 
-    async def _end_moves(self, stage: PlanStage) -> None:
-        """Resync readers, and have servers record what moves to them: whether they have is asked in a stage of its own."""
+    async def _resync_moved_readers(self, stage: PlanStage) -> None:
+        """Resync the readers of *stage*, and meanwhile have servers record what moves: a later stage asks whether they have."""
         pushing = (self._wait_for_gate(gate, math.inf) for gate in stage.gates_meanwhile)
         recording = asyncio.gather(*pushing, return_exceptions=True)
         try:
