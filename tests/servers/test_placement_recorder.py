@@ -71,7 +71,8 @@ async def test_each_server_records_at_once_what_it_holds_also_the_meta_leader(st
     before = {name: await monitoring.read_meta_log(url) for name, url in urls.items()}
     assert sum(log is not None and log.is_leader for log in before.values()) == 1
     async with asyncio.timeout(30):
-        while await recorder.ensure_recorded("foo", list(urls)) is not None:
+        while await recorder.find_unrecorded("foo", list(urls)) is not None:
+            await recorder.push("foo", list(urls))
             await asyncio.sleep(0.1)
     for name, url in urls.items():
         log, former = await monitoring.read_meta_log(url), before[name]
@@ -84,9 +85,9 @@ async def test_each_server_records_at_once_what_it_holds_also_the_meta_leader(st
 async def test_servers_that_nobody_can_ask_have_recorded_it_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = check_topology(json.dumps(TOPOLOGY).encode(), "moved.yaml").require()
     recorder = PlacementRecorder(topology, Servers(endpoints={}, lab=None, description=""))
-    missing = await recorder.ensure_recorded("foo", ["east-1"])
+    missing = await recorder.find_unrecorded("foo", ["east-1"])
     wait = "servers record it once a minute: 70 seconds to go"
     assert missing == f"whether east-1 has recorded that `foo` is there is not known; {wait}"
     monkeypatch.setattr(placement_recorder, "RECORDING_SECONDS", 0.0)
-    assert await recorder.ensure_recorded("foo", ["east-1"]) is None
-    assert await recorder.ensure_recorded("bar", []) is None
+    assert await recorder.find_unrecorded("foo", ["east-1"]) is None
+    assert await recorder.find_unrecorded("bar", []) is None

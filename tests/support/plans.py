@@ -214,6 +214,9 @@ class FakeServers:
         answers = self.gate_timeouts.get(f"{gate.kind.value} {gate.stream}")
         return answers.pop(0) if answers else None
 
+    async def push(self, gate: Gate) -> None:
+        self._answer(f"push {gate.kind.value} {gate.stream}")
+
     async def leader(self, stream: str) -> str | None:
         """Whichever there was, until the stream is updated."""
         return f"leader {self.calls.count(f'update {stream}') if self.moves else 0}"

@@ -381,6 +381,7 @@ class _PlanRun:
             self.observer.on_wait(gate, missing)
             if time.monotonic() > deadline:
                 return GateTimeout(gate=gate, missing=missing)
+            await self.administration.checker.push(gate)
             await asyncio.sleep(GATE_POLL_SECONDS)
         return None
 

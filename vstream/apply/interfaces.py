@@ -90,9 +90,11 @@ class GateChecker(Protocol):
         """
         What *gate* still lacks; None if it holds. What does not answer is lacking.
 
-        For MOVE_IS_RECORDED, the servers that lack it are also made to record it, each as leader of the meta group for a moment. Raises
-        VstreamError, too, for REPLICAS_ARE_COMPLETE if a replica goes on lacking what its leader begins with.
+        Raises VstreamError, too, for REPLICAS_ARE_COMPLETE if a replica goes on lacking what its leader begins with.
         """
+
+    async def push(self, gate: Gate) -> None:
+        """Where it is MOVE_IS_RECORDED, have a server that lacks it record it: it leads the meta group for a moment."""
 
     async def leader(self, stream: str) -> str | None:
         """The server that leads *stream*; None if nobody says so."""

@@ -115,7 +115,7 @@ async def apply_plan(
         connection = join_connections(connections)
         administration = Administration(
             streams=JetStreamAdmin(connection),
-            checker=LiveGateChecker(connection, recorder.ensure_recorded, replicas.read_first_sequences),
+            checker=LiveGateChecker(connection, recorder, replicas.read_first_sequences),
             positions=LivePositionReader(connection),
             mappings=mappings,
             servers=LabServerAdmin(lab_name) if lab_name is not None else LEFT_TO_OTHERS,

@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 
 from vstream.errors import VstreamError
 from vstream.formatting import format_count
@@ -34,21 +35,20 @@ class PlacementRecorder:
     def __init__(self, topology: Topology, servers: Servers) -> None:
         self._topology = topology
         self._servers = servers
-        self._target: TargetServers | None = None
         self._names: dict[str, str] = {}
         self._ends: dict[tuple[str, str], int] = {}
         self._since: dict[str, float] = {}
         self._attempts: dict[str, int] = {}
         self._next = 0.0
 
-    async def ensure_recorded(self, stream: str, servers: Sequence[str]) -> str | None:
-        """Which of *servers*, which hold *stream*, have not recorded that; None if all have. Raises VstreamError."""
-        self._target = self._target or make_changing_target(self._topology, self._servers)
-        logs = await self._read_logs(self._target, servers)
-        end = max((log.last for log in logs.values()), default=0)
-        late = [server for server, log in logs.items() if log.first <= self._ends.setdefault((stream, server), end)]
-        if late:
-            await self._lead_from(self._target, late[0], is_leader=logs[late[0]].is_leader)
+    @cached_property
+    def _target(self) -> TargetServers:
+        return make_changing_target(self._topology, self._servers)
+
+    async def find_unrecorded(self, stream: str, servers: Sequence[str]) -> str | None:
+        """See MoveRecorder."""
+        logs = await self._read_logs(servers)
+        if late := self._list_late(stream, logs):
             return f"{', '.join(late)} {'has' if len(late) == 1 else 'have'} not recorded that `{stream}` is there"
         left = self._since.setdefault(stream, time.monotonic()) + RECORDING_SECONDS - time.monotonic()
         silent = [server for server in servers if server not in logs]
@@ -57,7 +57,18 @@ class PlacementRecorder:
             return f"whether {', '.join(silent)} has recorded that `{stream}` is there is not known; {wait}"
         return None
 
-    async def _read_logs(self, target: TargetServers, servers: Sequence[str]) -> Mapping[str, MetaLog]:
+    async def push(self, stream: str, servers: Sequence[str]) -> None:
+        """See MoveRecorder. A server records what it holds when it becomes leader of the meta group."""
+        logs = await self._read_logs(servers)
+        if late := self._list_late(stream, logs):
+            await self._lead_from(late[0], is_leader=logs[late[0]].is_leader)
+
+    def _list_late(self, stream: str, logs: Mapping[str, MetaLog]) -> Sequence[str]:
+        """The servers whose log still begins before what was its end when they were first asked about *stream*."""
+        end = max((log.last for log in logs.values()), default=0)
+        return [server for server, log in logs.items() if log.first <= self._ends.setdefault((stream, server), end)]
+
+    async def _read_logs(self, servers: Sequence[str]) -> Mapping[str, MetaLog]:
         """The log of each of *servers* whose monitoring address is known, and answers."""
         logs: dict[str, MetaLog] = {}
 
@@ -68,12 +79,12 @@ class PlacementRecorder:
                 if self._names[url] in servers and (log := await monitoring.read_meta_log(url)) is not None:
                     logs[self._names[url]] = log
 
-        await asyncio.gather(*map(read, target.monitors()))
+        await asyncio.gather(*map(read, self._target.monitors()))
         return logs
 
-    async def _lead_from(self, target: TargetServers, server: str, *, is_leader: bool) -> None:
+    async def _lead_from(self, server: str, *, is_leader: bool) -> None:
         """Let *server* lead the meta group. Where that cannot be asked, it records the stream within a minute all the same."""
-        tried, now = self._attempts.get(server, 0), time.monotonic()
+        target, tried, now = self._target, self._attempts.get(server, 0), time.monotonic()
         if target.system is None or target.hubs or tried == _MAX_ATTEMPTS or now < self._next:
             return
         self._next = now + _PAUSE_SECONDS

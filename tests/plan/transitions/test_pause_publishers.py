@@ -393,6 +393,13 @@ def share_servers(servers: FakeServers, act: Callable[[], Awaitable[None]]) -> F
     return shared
 
 
+async def test_servers_that_have_not_recorded_a_move_are_made_to() -> None:
+    servers = await servers_of("2.14.6")
+    servers.gate_timeouts[f"move_is_recorded {WRITE}"] = ["west-2 has not recorded it"]
+    assert (await run(servers, render(MOVED))).is_complete
+    assert servers.calls.count(f"push move_is_recorded {WRITE}") == 1
+
+
 @pytest.mark.parametrize("write", CHANGES)
 async def test_of_two_runs_at_once_one_changes_it(write: Mapping[str, Any]) -> None:
     """A stream that is told twice to move while it does has no leader any more."""

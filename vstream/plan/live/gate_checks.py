@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.formatting import quote_names
@@ -35,12 +35,20 @@ _MAX_SAMPLES = 64
 """Messages of a copy that are compared with its origin's, and of a stream with those before it moved."""
 _LATE_SECONDS = 5.0
 """Seconds until a replica that begins after its leader lacks messages, and one that is not known is not waited for."""
-EnsureRecorded = Callable[[str, Sequence[str]], Awaitable[str | None]]
-"""For a stream and the servers that hold it, which of these have not recorded that; None if all have."""
 ReadReplicas = Callable[[str, str], Awaitable[Mapping[str, int]]]
 """For a stream and when it was created, the first sequence of each replica that is known, by server: 0 if it is empty."""
 _Check = Callable[[Gate], Awaitable[str | None]]
 """What a gate lacks; None if nothing."""
+
+
+class MoveRecorder(Protocol):
+    """Knows which servers have recorded what they hold, and makes them do so. Each method may raise VstreamError."""
+
+    async def find_unrecorded(self, stream: str, servers: Sequence[str]) -> str | None:
+        """Which of *servers*, which hold *stream*, are not known to have recorded that; None if all have."""
+
+    async def push(self, stream: str, servers: Sequence[str]) -> None:
+        """Make the first of *servers* that has not recorded that it holds *stream* do so."""
 
 
 @value_class
@@ -58,13 +66,13 @@ class LiveGateChecker:
     def __init__(
         self,
         connection: Connection,
-        ensure_recorded: EnsureRecorded | None = None,
+        recorder: MoveRecorder | None = None,
         read_replicas: ReadReplicas | None = None,
     ) -> None:
         self._connection = connection
         self._read_replicas = read_replicas
         self._first_seqs: dict[str, tuple[float, dict[str, int]]] = {}
-        self._ensure_recorded = ensure_recorded
+        self._recorder = recorder
         self._before_move: dict[str, _BeforeMove] = {}
         self._admin = JetStreamAdmin(connection)
         self._positions = LivePositionReader(connection)
@@ -97,6 +105,13 @@ class LiveGateChecker:
             self._steady.pop(gate, None)
             return error.message
         return None
+
+    async def push(self, gate: Gate) -> None:
+        """See GateChecker."""
+        if gate.kind is not GateKind.MOVE_IS_RECORDED or self._recorder is None:
+            return
+        with suppress(NotReachableError, ServerError, NoRespondersError):
+            await self._recorder.push(gate.stream, await self._list_coming(gate.stream))
 
     async def leader(self, stream: str) -> str | None:
         """See GateChecker."""
@@ -164,12 +179,9 @@ class LiveGateChecker:
     async def _check_recorded(self, gate: Gate) -> str | None:
         """Raises VstreamError if the stream has lost messages since `note_before_move`, in this run or an earlier one."""
         name, unrecorded = gate.stream, None
-        if self._ensure_recorded is not None:
+        if self._recorder is not None:
             # While they still take the stream over, nothing is lost if one of them dies: that is the time to record it.
-            before = self._before_move.get(name)
-            servers = await self._list_servers(name)
-            coming = [server for server in servers if before is None or server not in before.servers]
-            unrecorded = await self._ensure_recorded(name, coming)
+            unrecorded = await self._recorder.find_unrecorded(name, await self._list_coming(name))
         missing = await self._check_replicas(gate) or unrecorded
         if missing is None:
             await self._require_contents(name)
@@ -224,6 +236,12 @@ class LiveGateChecker:
         cluster = (await self._admin.info(stream, timeout=TIMEOUT)).get("cluster") or {}
         names = [cluster.get("leader"), *(replica.get("name") for replica in cluster.get("replicas") or ())]
         return [str(name) for name in names if name]
+
+    async def _list_coming(self, stream: str) -> Sequence[str]:
+        """The servers that hold *stream*, or are about to, and did not before it moved, as far as that was noted."""
+        before = self._before_move.get(stream)
+        servers = await self._list_servers(stream)
+        return [server for server in servers if before is None or server not in before.servers]
 
     async def _require_contents(self, name: str) -> None:
         before = self._before_move.get(name)
