@@ -120,29 +120,48 @@ def _compute_digest(context: DiffContext, names: Iterable[str]) -> str:
 
 
 def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
-    """The changes that make one physical stream as desired, in order; or why none can."""
-    name = stream.config.name
-    observed = context.streams.get(name)
+    """
+    The changes that make one physical stream as desired, in order; or why none can.
+
+    The order counts. What nobody answered for is not created. What is being restored is not touched. An origin in its new
+    home lacks, or is, a copy: it comes before both. And a copy differs on purpose: it is finished before anybody compares it.
+    """
+    observed = context.streams.get(stream.config.name)
     if observed is not None and context.equality.is_known_equal(stream.config.fields, observed.config.fields):
         return
-    if observed is not None and observed.config.metadata_value(RESTORE_KEY) is not None:
-        yield Blocked.of(
-            stream,
-            "it is being restored from a backup, and does not know yet how far it is in its sources",
-            "wait until `vstream backup restore` has ended, or run that again if it was stopped",
-        )
-        return
-    if steps := promote_home.plan_new_home(stream, context):
+    if blocked := _block_unanswered(stream, context) or _block_restored(stream, observed):
+        yield blocked
+    elif steps := promote_home.plan_new_home(stream, context):
         yield from steps
-        return
-    if observed is None:
+    elif observed is None:
         yield from _create(stream, context)
-        return
-    if seed_region.is_copy(observed) and observed.config.owner == context.topology.name:
+    elif seed_region.is_copy(observed) and observed.config.owner == context.topology.name:
         fields, notes = _compare_fields(stream, observed, context)
         yield from notes
         yield from seed_region.finish_copy(stream, observed, fields)
-        return
+    else:
+        yield from _compare_existing(stream, observed, context)
+
+
+def _block_unanswered(stream: RenderedStream, context: DiffContext) -> Blocked | None:
+    """Block what exists, and no server answered for; a dead origin that a copy can replace is forgotten instead."""
+    name = stream.config.name
+    if name in context.streams or name not in context.observed.unanswered:
+        return None
+    return None if promote_home.can_replace_dead_origin(stream, context) else Blocked.because_unanswered(stream)
+
+
+def _block_restored(stream: RenderedStream, observed: ObservedStream | None) -> Blocked | None:
+    if observed is None or observed.config.metadata_value(RESTORE_KEY) is None:
+        return None
+    return Blocked.of(
+        stream,
+        "it is being restored from a backup, and does not know yet how far it is in its sources",
+        "wait until `vstream backup restore` has ended, or run that again if it was stopped",
+    )
+
+
+def _compare_existing(stream: RenderedStream, observed: ObservedStream, context: DiffContext) -> Iterator[Outcome]:
     can_turn = change_consistency.can_become_sourced(stream, observed, context)
     if not can_turn and (blocked := _block_foreign(stream, observed, context)):
         yield blocked
@@ -158,10 +177,6 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
 
 
 def _create(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
-    name = stream.config.name
-    if name in context.observed.unanswered:
-        yield Blocked.because_unanswered(stream)
-        return
     # What takes over a former stream gets the history from there.
     follows_former = (stream.takes_over or "").startswith(FORMER_PREFIX)
     donor = None if follows_former else seed_region.donor_of(stream, context)

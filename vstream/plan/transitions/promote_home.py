@@ -29,18 +29,20 @@ from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, Obs
 
 def plan_new_home(stream: RenderedStream, context: DiffContext) -> tuple[Outcome, ...]:
     """The remaining steps that create the origin *stream* in its new home; none if that is not needed."""
-    name = _replaced_copy(stream, context)
-    if name is None:
+    if _replaced_copy(stream, context) is None:
         return ()
-    observed, copy = context.streams.get(stream.config.name), context.streams.get(name)
-    if observed is not None:
+    if (observed := context.streams.get(stream.config.name)) is not None:
         is_own_copy = seed_region.is_copy(observed) and observed.config.owner == context.topology.name
         return (*_plan_rest(stream, observed),) if is_own_copy else ()
-    is_down = stream.config.name in context.observed.unanswered and not _has_lost_home(stream, context)
-    if copy is None or copy.config.owner != context.topology.name or is_down:
+    if (copy := _find_own_copy(stream, context)) is None:
         return ()
     blocked = _block(stream, copy, context)
     return (blocked,) if blocked is not None else (*_plan_steps(stream, copy, context),)
+
+
+def can_replace_dead_origin(stream: RenderedStream, context: DiffContext) -> bool:
+    """Whether *stream* is an origin whose former home is dead for good, and the copy in its new home exists."""
+    return _has_lost_home(stream, context) and _find_own_copy(stream, context) is not None
 
 
 def replace_copies(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
@@ -88,6 +90,11 @@ def _replaced_copy(stream: RenderedStream, context: DiffContext) -> str | None:
         return None
     virtual = context.topology.stream(stream.virtual)
     return physical.physical_name(virtual, Role.READ, stream.region)
+
+
+def _find_own_copy(stream: RenderedStream, context: DiffContext) -> ObservedStream | None:
+    """The copy that *stream* can be made out of, where it exists and belongs to this topology."""
+    return context.owned_streams.get(_replaced_copy(stream, context) or "")
 
 
 def _has_lost_home(stream: RenderedStream, context: DiffContext) -> bool:
