@@ -15,10 +15,11 @@ from vstream.apply.execute import ApplyResult, execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.errors import StalePlanError, VstreamError
-from vstream.plan.plan import Gate, GateKind, Plan
+from vstream.plan.plan import Gate, GateKind, Plan, TransitionStep, Update
 from vstream.plan.saved import require_same, to_dict
-from vstream.plan.stages import list_stages, stage_as_dict
+from vstream.plan.stages import Stage, list_stages, stage_after, stage_as_dict, stage_of
 from vstream.topology.bundle import Bundle
+from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig, parse_noted_messages
 
 TWO = ["west", "central"]
@@ -541,3 +542,10 @@ def test_every_gate_says_what_must_hold(kind: GateKind) -> None:
     assert "`foo-write-west`" in clause
     assert "{" not in clause
     assert kind.value == kind.name.lower()
+    assert stage_after(Gate(kind=kind, stream="foo-write-west")) in Stage
+
+
+@pytest.mark.parametrize("step", TransitionStep)
+def test_every_step_has_a_stage(step: TransitionStep) -> None:
+    config = StreamConfig(name="foo-write-west", fields={})
+    assert stage_of(Update(config=config, region="west", role=Role.WRITE, fields=(), step=step)) in Stage

@@ -292,6 +292,14 @@ async def test_what_an_earlier_run_noted_of_a_stream_that_moves_is_looked_for(tm
         server.stop()
 
 
+async def test_every_gate_is_checked(tmp_path: Path) -> None:
+    with JetStreamServer(tmp_path) as server:
+        async with connect(Endpoint(urls=(server.url,)), "west") as connection:
+            for kind in GateKind:
+                gate = Gate(kind=kind, stream="foo", counterparts=("foo-read-west",))
+                assert "stream not found" in (await LiveGateChecker(connection).find_missing(gate) or "")
+
+
 async def test_a_copy_in_which_there_never_was_a_message_may_go(tmp_path: Path) -> None:
     gate = Gate(kind=GateKind.COPIES_HOLD_NO_MORE, stream="foo", counterparts=("foo-read-west",))
     with JetStreamServer(tmp_path) as server:
