@@ -171,6 +171,30 @@ def test_what_probes_delete_is_told_from_what_was_lost_before_it_was_copied(
     assert errors(audit_server(spark, server, tmp_path)) == [("deleted-everywhere", "w-west", 3)]
 
 
+@pytest.mark.parametrize("is_one_lost", [False, True])
+def test_canaries_of_another_region_do_not_explain_what_was_lost(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path, *, is_one_lost: bool
+) -> None:
+    fill(server, "w-west", [(f"w-west.k{n}", b"%d" % n, None) for n in range(3 if is_one_lost else 2)])
+    if is_one_lost:
+        server.api("STREAM.MSG.DELETE.w-west", {"seq": 3})
+    fill(server, "w-east", [])
+    make_readers(server)
+    wait_for(server, 2)
+    # A region without clients sends nothing but canaries: its stream is empty when they are deleted.
+    for last, stream in enumerate(("w-east", "w-west"), 3):
+        fill(server, stream, [(f"{stream}.k{last}", b"%d" % last, None)])
+        wait_for(server, last)
+    for stream, seqs in {"w-west": (2,), "w-east": (1,), "r-west": (2, 3), "r-east": (2, 3)}.items():
+        for seq in seqs:
+            server.api(f"STREAM.MSG.DELETE.{stream}", {"seq": seq})
+    report = audit_server(spark, server, tmp_path, canaries=CANARIES)
+    assert [(finding.code, finding.stream, finding.count) for finding in report.findings] == [
+        ("VA114", "w-west", 2) if is_one_lost else ("VA112", "w-west", 1)
+    ]
+    assert report.verdict() is (AuditVerdict.UNKNOWN if is_one_lost else AuditVerdict.PASS)
+
+
 def test_a_reader_that_removes_messages_itself_does_not_show_that_a_canary_was_deleted(
     spark: SparkSession, server: JetStreamServer, tmp_path: Path
 ) -> None:

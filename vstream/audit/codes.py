@@ -309,7 +309,7 @@ ALL: Final = (
         A write stream has stored messages that neither it nor any region has any more, and the topology names a `canary` subject for it.
 
         ## What it means
-        `vstream probe` publishes canaries, and deletes them where they have arrived. A region has stored and deleted at least as many messages as are gone, so none was lost before it was copied. Messages that somebody has deleted in every region, one by one, look the same.
+        `vstream probe` publishes canaries, and deletes them where they have arrived. A region has stored and deleted as many messages as are gone between the same neighbours, those of all other regions included: none was lost before it was copied. Messages that somebody has deleted in every region, one by one, look the same.
 
         ## What to do
         Nothing, if `vstream probe` runs. If it never does, see VA110.
@@ -338,10 +338,10 @@ ALL: Final = (
         "canaries-or-lost",
         "`{stream}` lacks {n:message|messages} that no region has: canaries, or messages that were lost before they were copied",
         """
-        A write stream has stored messages that neither it nor any region has any more, the topology names a `canary` subject for it, and no region shows whether it ever had them.
+        A write stream has stored messages that neither it nor any region has any more, the topology names a `canary` subject for it, and no region shows that it had all of them.
 
         ## What it means
-        A mirror has the same gap whether a message was deleted there or never came, and a read stream with `max_msgs_per_subject` or messages with a time to live has gaps of its own. So canaries that `vstream probe` has deleted look like lost messages, and the verdict is UNKNOWN.
+        A region has deleted fewer messages there than are gone, or nothing tells: a mirror has the same gap whether a message was deleted there or never came, and a read stream with `max_msgs_per_subject` or messages with a time to live has gaps of its own. So canaries that `vstream probe` has deleted look like lost messages, and the verdict is UNKNOWN.
 
         ## What to do
         Compare the number with how often `vstream probe` has run: it leaves one gap for each region and probe. If you need a verdict of such a stream, probe it without a `canary`.

@@ -51,7 +51,7 @@ _EXTERNAL = f"(:[0-9A-Za-z]{{8}})?{_MADE_FOR}"
 _GO_UNITS: Final = {"h": 3.6e12, "m(?!s)": 6e10, "s": 1e9, "ms": 1e6}
 """Units of a time to live, which is at least a second, in nanoseconds."""
 _MAX_TIME_NS: Final = 3e18
-"""CaseKind 95 years."""
+"""About 95 years."""
 _ACK_PREFIX = "$JS.ACK."
 _LONG_ACK_TOKENS = 11
 """Number of tokens of an acknowledgement subject with domain and account before the stream."""

@@ -6,6 +6,7 @@ No message is left to compare, so the gaps between sequences tell. Canaries leav
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
@@ -13,12 +14,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from vstream.audit.finding_kinds import FindingKind
-from vstream.audit.spark.local_frames import make_table
+from vstream.audit.reconcile.absences import GapAtReader, find_explained
+from vstream.audit.spark.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.tables.schema import make_schema
 from vstream.audit.tables.stream_facts import StreamFacts, may_have_holes
 from vstream.audit.tables.stream_settings import is_origin
 
 _ENDS: Final = make_schema("virtual string not null, origin string, origin_seq bigint")
+_CANARY_KINDS: Final = make_schema("virtual string, origin string, before bigint, canary_kind string")
 _LASTS: Final = make_schema("virtual string, stream string, last_seq bigint")
 _HOLES: Final = make_schema(
     "virtual string, origin string, region string, first bigint, last bigint, is_capture boolean"
@@ -45,20 +48,40 @@ def find_deleted_everywhere(copies: DataFrame, facts: StreamFacts, with_canary: 
         .withColumn("before", F.lag(seq).over(Window.partitionBy(*key).orderBy(seq)))
     )
     gaps = held.where(seq > F.col("before") + 1).withColumn("number", seq - F.col("before") - 1)
-    names = {hole.virtual for hole in facts.holes} & {*with_canary}
-    witnesses = [row for row in facts.rows if row.virtual in names and _shows_what_it_deleted(row)]
-    untold = names - {row.virtual for row in witnesses}
-    kind = F.when(F.col("virtual").isin(*untold), F.lit(FindingKind.CANARIES_OR_LOST)).otherwise(
-        F.lit(FindingKind.DELETED_EVERYWHERE)
-    )
-    if witnesses:
-        gaps = gaps.join(_find_canaries(gaps, copies, witnesses), [*key, "before"], how="left")
-        kind = F.when(F.col("is_canary"), F.lit(FindingKind.CANARIES)).otherwise(kind)
-    rows = gaps.join(holes, key).withColumn("kind", kind)
+    gaps = gaps.join(_judge_canaries(copies, facts, with_canary), [*key, "before"], how="left")
+    rows = gaps.join(holes, key).withColumn("kind", F.coalesce("canary_kind", F.lit(FindingKind.DELETED_EVERYWHERE)))
     return rows.selectExpr(
         *(*key, "'' as former", "before + 1 as origin_seq", "origin as stream", "region"),
         *("kind", "cast(null as bigint) as seq", "number"),
         *("cast(null as bigint) as time_ns", "cast(null as string) as key"),
+    )
+
+
+def _judge_canaries(copies: DataFrame, facts: StreamFacts, with_canary: Collection[str]) -> DataFrame:
+    """
+    What gaps of origins may be because of canaries of the virtual streams *with_canary*: virtual, origin, before, canary_kind.
+
+    *canary_kind* is a kind of finding. A gap is explained by a reader that has stored and deleted as many messages, between the
+    same neighbours, as are gone there of all origins: none of them was lost on its way to it.
+    """
+    spark = copies.sparkSession
+    names = {hole.virtual for hole in facts.holes} & {*with_canary}
+    witnesses = [row for row in facts.rows if row.virtual in names and _shows_what_it_deleted(row)]
+    gaps_by_reader: dict[tuple[str, str], list[GapAtReader]] = defaultdict(list)
+    if witnesses:
+        for row in plain_rows(collect_arrow(_place_gaps(copies, facts, witnesses))):
+            gap = GapAtReader(*row)
+            gaps_by_reader[gap.virtual, gap.reader].append(gap)
+    kinds: dict[tuple[str, str, int], FindingKind] = {}
+    undecidable = names - {row.virtual for row in witnesses}
+    for gaps in gaps_by_reader.values():
+        # Where fewer were deleted than are gone, some of them may be of this gap.
+        kinds |= {gap[:3]: FindingKind.CANARIES_OR_LOST for gap in gaps if gap.high > gap.low}
+    for gaps in gaps_by_reader.values():
+        kinds |= {gap[:3]: FindingKind.CANARIES for gap in find_explained(gaps)}
+    everything = _find_gaps(copies, facts, undecidable).select("virtual", "origin", "before")
+    return make_table(spark, [(*gap, kind) for gap, kind in kinds.items()], _CANARY_KINDS).unionByName(
+        everything.withColumn("canary_kind", F.lit(FindingKind.CANARIES_OR_LOST))
     )
 
 
@@ -69,30 +92,47 @@ def _shows_what_it_deleted(row: Any) -> bool:
     return is_copy and row.error is None and not may_have_holes(row)
 
 
-def _find_canaries(gaps: DataFrame, copies: DataFrame, witnesses: Sequence[Any]) -> DataFrame:
-    """
-    Those of *gaps* that canaries may have left: virtual, origin, before, is_canary.
+def _find_gaps(copies: DataFrame, facts: StreamFacts, names: Collection[str]) -> DataFrame:
+    """The gaps of all origins of the virtual streams *names*, also before their first messages: virtual, origin, before, number."""
+    key, seq = ["virtual", "origin"], F.col("origin_seq")
+    origins = facts.origins.where(F.col("virtual").isin(*names) & F.col("origin_last").isNotNull())
+    ends = origins.select(
+        *key, F.explode(F.array(F.col("origin_began") - 1, F.col("origin_last") + 1)).alias("origin_seq")
+    )
+    held = copies.where(F.col("former") == "").join(F.broadcast(origins.select(*key)), key).select(*key, "origin_seq")
+    return (
+        held.unionByName(ends)
+        .distinct()
+        .withColumn("before", F.lag(seq).over(Window.partitionBy(*key).orderBy(seq)))
+        .where(seq > F.col("before") + 1)
+        .select(*key, "before", (seq - F.col("before") - 1).alias("number"))
+    )
 
-    One of the *witnesses* has stored and deleted as many messages between the neighbours: they were not lost on their way.
-    """
+
+def _place_gaps(copies: DataFrame, facts: StreamFacts, witnesses: Sequence[Any]) -> DataFrame:
+    """Each gap at each of the *witnesses*: columns of `GapAtReader`."""
     spark, key, reader = copies.sparkSession, ["virtual", "origin"], ["virtual", "stream"]
     lasts = F.broadcast(make_table(spark, [(row.virtual, row.stream, row.last_seq) for row in witnesses], _LASTS))
+    gaps = _find_gaps(copies, facts, {row.virtual for row in witnesses})
     stored = copies.where(~F.col("is_origin")).join(lasts, reader).where(F.col("seq") <= F.col("last_seq"))
     absent = F.col("seq") - F.row_number().over(Window.partitionBy(*reader).orderBy("seq"))
-    placed = (
+    ends = stored.groupBy(*reader, "last_seq").agg((F.col("last_seq") - F.count(F.lit(1))).alias("at_end"))
+    neighbours = (
         stored.withColumn("absent", absent)
         .where(F.col("former") == "")
-        .groupBy(*key, "stream", "origin_seq")
-        .agg(F.min("absent").alias("absent"))
+        .select(
+            *key, "stream", F.col("origin_seq").alias("before"), "absent", F.lit(None).cast("bigint").alias("number")
+        )
     )
-    # Behind the last message of an origin, a reader is at its own end.
-    ends = stored.groupBy(*reader, "last_seq").agg((F.col("last_seq") - F.count(F.lit(1))).alias("at_end"))
-    before = placed.select(*key, "stream", F.col("origin_seq").alias("before"), F.col("absent").alias("absent_before"))
+    placed = gaps.join(ends.select(*reader), "virtual").withColumn("absent", F.lit(None).cast("bigint"))
+    # The nearest messages on both sides that the reader has; without one, its own first or last.
+    in_order = Window.partitionBy(*key, "stream").orderBy("before", F.col("number").isNotNull())
+    low = F.last("absent", ignorenulls=True).over(in_order.rowsBetween(Window.unboundedPreceding, 0))
+    high = F.first("absent", ignorenulls=True).over(in_order.rowsBetween(0, Window.unboundedFollowing))
     return (
-        gaps.join(before, [*key, "before"])
-        .join(placed, [*key, "stream", "origin_seq"], how="left")
+        neighbours.unionByName(placed)
+        .withColumns({"low": low, "high": high})
+        .where(F.col("number").isNotNull())
         .join(ends, reader)
-        .where(F.coalesce("absent", "at_end") - F.col("absent_before") >= F.col("number"))
-        .select(*key, "before", F.lit(True).alias("is_canary"))
-        .distinct()
+        .select(*key, "before", "number", "stream", F.coalesce("low", F.lit(0)), F.coalesce("high", "at_end"))
     )
