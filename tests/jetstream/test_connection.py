@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.jetstream import JetStreamServer
 from vstream.errors import NotReachableError
 from vstream.jetstream.client import TidyClient
 from vstream.jetstream.connection import connect, open_connection
@@ -238,6 +239,19 @@ async def test_an_answer_that_does_not_come_leaves_no_task_that_fails_later() ->
         with pytest.raises(NotReachableError, match=r"no answer within 0\.05 s on `foo`"):
             await connection.request_many("foo", is_last=bool, timeout=0.05)
         assert asyncio.all_tasks() <= before
+
+
+@pytest.mark.server
+async def test_a_cancellation_that_comes_with_the_answer_is_not_lost(server: JetStreamServer) -> None:
+    """An interrupted command that goes on polling would not end before its own timeout."""
+    async with connect(Endpoint(urls=(server.url,)), "west") as connection:
+        asking = asyncio.ensure_future(connection.request("$JS.API.INFO"))
+        while not connection.client._resp_map:
+            await asyncio.sleep(0)
+        (answer,) = connection.client._resp_map.values()
+        answer.add_done_callback(lambda _: asking.cancel())
+        with pytest.raises(asyncio.CancelledError):
+            await asking
 
 
 async def test_answers_that_cannot_come_any_more_are_not_waited_for() -> None:

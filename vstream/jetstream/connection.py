@@ -23,6 +23,7 @@ from vstream.errors import (
     describe_system_error,
 )
 from vstream.jetstream.answers import api_error, decode_object
+from vstream.jetstream.cancellation import insist_on_cancellation
 from vstream.jetstream.client import RefusedForGoodError, TidyClient
 from vstream.jetstream.endpoints import make_connection_options, resolve_context
 from vstream.topology.model import Endpoint
@@ -140,9 +141,10 @@ class Connection:
         """
         refusals = len(self._client.refusals)
         try:
-            message = await self._client.request(
-                subject, payload, timeout=timeout, headers=dict(headers) if headers else None
-            )
+            with insist_on_cancellation():
+                message = await self._client.request(
+                    subject, payload, timeout=timeout, headers=dict(headers) if headers else None
+                )
         except nats.errors.NoRespondersError:
             raise NoRespondersError(f"nothing in region `{self.region}` listens on `{subject}`") from None
         except NotPermittedError as error:

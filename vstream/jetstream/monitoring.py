@@ -28,6 +28,7 @@ from vstream.errors import (
     describe_system_error,
 )
 from vstream.jetstream import answers
+from vstream.jetstream.cancellation import insist_on_cancellation
 from vstream.topology.model import Endpoint
 from vstream.topology.naming import probe_subject
 from vstream.topology.units import Version, parse_version
@@ -335,7 +336,8 @@ async def _fetch(url_base: str, path: str, timeout: float, most: int = answers.M
     url, connected = url_base.rstrip("/") + path, asyncio.Event()
     try:
         async with asyncio.timeout(timeout):
-            return await _exchange(url, connected, most)
+            with insist_on_cancellation():
+                return await _exchange(url, connected, most)
     except TimeoutError as error:
         if connected.is_set():
             raise HangingError(
