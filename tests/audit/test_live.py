@@ -193,6 +193,13 @@ def test_canaries_of_another_region_do_not_explain_what_was_lost(
         ("VA114", "w-west", 2) if is_one_lost else ("VA112", "w-west", 1)
     ]
     assert report.verdict() is (AuditVerdict.UNKNOWN if is_one_lost else AuditVerdict.PASS)
+    # Of a region that was given up, nobody knows what is gone.
+    without_east = [stream for stream in streams() if stream.config.name != "w-east"]
+    partial_report = audit_server(spark, server, tmp_path, canaries=CANARIES, physical=without_east)
+    assert "VA112" not in {finding.code for finding in partial_report.findings}
+    assert [finding.count for finding in partial_report.findings if finding.code == "VA114"] == [
+        2 if is_one_lost else 1
+    ]
 
 
 def test_a_reader_that_removes_messages_itself_does_not_show_that_a_canary_was_deleted(

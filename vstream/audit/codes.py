@@ -341,7 +341,7 @@ ALL: Final = (
         A write stream has stored messages that neither it nor any region has any more, the topology names a `canary` subject for it, and no region shows that it had all of them.
 
         ## What it means
-        A region has deleted fewer messages there than are gone, or nothing tells: a mirror has the same gap whether a message was deleted there or never came, and a read stream with `max_msgs_per_subject` or messages with a time to live has gaps of its own. So canaries that `vstream probe` has deleted look like lost messages, and the verdict is UNKNOWN.
+        A region has deleted fewer messages there than are gone, or nothing tells: a mirror has the same gap whether a message was deleted there or never came, a read stream with `max_msgs_per_subject` or messages with a time to live has gaps of its own, and nobody knows what a region sent that was not read, was given up, or has a new write stream. So canaries that `vstream probe` has deleted look like lost messages, and the verdict is UNKNOWN.
 
         ## What to do
         Compare the number with how often `vstream probe` has run: it leaves one gap for each region and probe. If you need a verdict of such a stream, probe it without a `canary`.

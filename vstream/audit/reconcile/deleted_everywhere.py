@@ -64,25 +64,37 @@ def _judge_canaries(copies: DataFrame, facts: StreamFacts, with_canary: Collecti
     *canary_kind* is a kind of finding. A gap is explained by a reader that has stored and deleted as many messages, between the
     same neighbours, as are gone there of all origins: none of them was lost on its way to it.
     """
-    spark = copies.sparkSession
     names = {hole.virtual for hole in facts.holes} & {*with_canary}
-    witnesses = [row for row in facts.rows if row.virtual in names and _shows_what_it_deleted(row)]
+    unknown = _find_with_unknown_origins(copies, facts, names) if names else set()
+    witnesses = [row for row in facts.rows if row.virtual in names - unknown and _shows_what_it_deleted(row)]
     gaps_by_reader: dict[tuple[str, str], list[GapAtReader]] = defaultdict(list)
     if witnesses:
         for row in plain_rows(collect_arrow(_place_gaps(copies, facts, witnesses))):
             gap = GapAtReader(*row)
             gaps_by_reader[gap.virtual, gap.reader].append(gap)
     kinds: dict[tuple[str, str, int], FindingKind] = {}
-    undecidable = names - {row.virtual for row in witnesses}
     for gaps in gaps_by_reader.values():
         # Where fewer were deleted than are gone, some of them may be of this gap.
         kinds |= {gap[:3]: FindingKind.CANARIES_OR_LOST for gap in gaps if gap.high > gap.low}
     for gaps in gaps_by_reader.values():
         kinds |= {gap[:3]: FindingKind.CANARIES for gap in find_explained(gaps)}
-    everything = _find_gaps(copies, facts, undecidable).select("virtual", "origin", "before")
-    return make_table(spark, [(*gap, kind) for gap, kind in kinds.items()], _CANARY_KINDS).unionByName(
-        everything.withColumn("canary_kind", F.lit(FindingKind.CANARIES_OR_LOST))
-    )
+    result = make_table(copies.sparkSession, [(*gap, kind) for gap, kind in kinds.items()], _CANARY_KINDS)
+    if undecidable := names - {row.virtual for row in witnesses}:
+        gaps_of_any = _find_gaps(copies, facts, undecidable).select("virtual", "origin", "before")
+        result = result.unionByName(gaps_of_any.withColumn("canary_kind", F.lit(FindingKind.CANARIES_OR_LOST)))
+    return result
+
+
+def _find_with_unknown_origins(copies: DataFrame, facts: StreamFacts, names: Collection[str]) -> set[str]:
+    """
+    Those of *names* with an origin of which nobody knows what is gone: it was not read, given up, or made anew.
+
+    What readers lack may be of that one.
+    """
+    of_names = F.col("virtual").isin(*names)
+    unread = facts.origins.where(of_names & F.col("origin_last").isNull()).select("virtual")
+    made_anew = copies.where(of_names & (F.col("former") != "")).select("virtual")
+    return {row.virtual for row in unread.unionByName(made_anew).distinct().collect()}
 
 
 def _shows_what_it_deleted(row: Any) -> bool:
