@@ -13,6 +13,7 @@ import textstat
 from scripts.docs import without_tables
 from tests.support.command import walk_commands
 from vstream.audit.codes import CHAPTER as AUDIT
+from vstream.codes import RETIRED
 from vstream.health.doctor.examine import CHAPTER as DOCTOR
 from vstream.lint.manual import CHAPTERS as MANUAL
 from vstream.scenario.fault_types import FAULTS
@@ -208,18 +209,24 @@ def anchors(markdown: str) -> set[str]:
     return written | {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def list_what_users_meet() -> set[str]:
-    """Codes of findings, faults, routing profiles and commands."""
-    chapters = (*MANUAL, AUDIT, DOCTOR)
-    codes = {page.code for chapter in chapters for page in chapter.pages}
-    return {*codes, *FAULTS, *(routing.value for routing in PROFILES), *(path for path in COMMANDS if path)}
+CODES = {page.code for chapter in (*MANUAL, AUDIT, DOCTOR) for page in chapter.pages}
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
+OLD = frozenset((ROOT / "tests" / "fixtures" / "before_the_changelog.txt").read_text().splitlines())
+"""What was there before the changelog began."""
+
+
+def test_a_code_that_is_gone_is_retired_and_never_used_again() -> None:
+    """Somebody may have it in a suppression, a dashboard or a script."""
+    ever_used = set(re.findall(r"\bV[SAD]\d{3}\b", "\n".join((*OLD, CHANGELOG))))
+    assert ever_used - CODES - RETIRED.keys() == set(), "enter it in RETIRED in vstream/codes.py, and leave it in OLD"
+    assert CODES & RETIRED.keys() == set(), "take a new code: this one was used for something else"
+    replacements = {code for note in RETIRED.values() for code in re.findall(r"V[SAD]\d{3}", note)}
+    assert replacements - CODES == set(), "RETIRED names what is gone itself"
 
 
 def test_the_changelog_names_what_is_new() -> None:
-    """What was there before the changelog began is in a list."""
-    names, changelog = list_what_users_meet(), (ROOT / "CHANGELOG.md").read_text()
-    old = set((ROOT / "tests" / "fixtures" / "before_the_changelog.txt").read_text().splitlines())
-    quoted = " ".join(re.findall(r"`[^`]+`|\bV[SADT]\d{3}\b", changelog))
-    unnamed = {name for name in names - old if not re.search(rf"(?<![\w-]){name}(?![\w-])", quoted)}
+    names = {*CODES, *FAULTS, *(routing.value for routing in PROFILES), *(path for path in COMMANDS if path)}
+    quoted = " ".join(re.findall(r"`[^`]+`|\bV[SADT]\d{3}\b", CHANGELOG))
+    unnamed = {name for name in names - OLD if not re.search(rf"(?<![\w-]){name}(?![\w-])", quoted)}
     assert unnamed == set(), "add a line to CHANGELOG.md"
-    assert old <= names, "take what is gone out of before_the_changelog.txt"
+    assert OLD - names - RETIRED.keys() == set(), "take what is gone out of before_the_changelog.txt"

@@ -16,7 +16,7 @@ import yaml
 
 from tests.support.command import Ran, environment, vstream
 from tests.support.paths import ROOT
-from vstream.lint.selection import RETIRED
+from vstream.codes import RETIRED
 
 BLOG = ROOT / "tests/fixtures/blog-mappings.cfg"
 SUBSET = ROOT / "tests/fixtures/sarif-2.1.0-subset.schema.json"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-import re
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,6 @@ def missing(rule: Rule[Any], begin: str) -> list[str]:
     headings = [line for line in rule.manual.splitlines() if line.startswith("## ")]
     lacks = {
         f"a code of its folder, {begin}xx, that no template has": is_in_range,
-        "a new code: this one is retired": rule.code not in selection.RETIRED,
         "a function of its name": rule.check.__name__ == rule.name.replace("-", "_"),
         "a docstring that begins with a sentence": manual.PAGES[rule.code].summary.endswith("."),
         f"`{HEADINGS[0]}` in its docstring": HEADINGS[0] in headings,
@@ -158,12 +156,6 @@ def test_every_page_has_a_summary_of_one_sentence() -> None:
 
 def test_the_codes_that_can_be_selected_are_those_of_the_manual() -> None:
     assert selection.known_codes() == manual.CODES, "each rule has a page in examples/rules, and each page a rule"
-
-
-def test_retired_codes_are_never_used_again_and_what_replaced_them_is_there() -> None:
-    for code, note in selection.RETIRED.items():
-        assert code not in manual.CODES
-        assert set(re.findall(r"VS\d{3}", note)) <= manual.CODES
 
 
 def test_every_code_belongs_to_a_group() -> None:

@@ -9,9 +9,9 @@ import typer
 
 from vstream.audit.codes import CHAPTER as AUDIT
 from vstream.cli.views.json_output import print_json
+from vstream.codes import RETIRED
 from vstream.health.doctor.examine import CHAPTER as DOCTOR
 from vstream.lint.manual import CHAPTERS
-from vstream.lint.selection import RETIRED
 
 
 def explain(code: str, *, is_json: bool) -> None:

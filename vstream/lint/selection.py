@@ -15,6 +15,7 @@ from posixpath import join, normpath, relpath
 from typing import Final
 
 from vstream import resources
+from vstream.codes import RETIRED
 from vstream.errors import VstreamError
 from vstream.findings import Finding, Severity
 from vstream.formatting import suggest_name
@@ -36,20 +37,6 @@ _GROUPS: Final = (
 )
 """Each group with the first and last of its codes: the code of a rule says its group."""
 GROUPS: Final = tuple(dict.fromkeys(name for name, _, _ in _GROUPS))
-RETIRED: Final[Mapping[str, str]] = {
-    "VS118": "VS109 covers it",
-    "VS121": "a lab looks for free ports itself",
-    "VS124": "VS244 covers it: it also checks what a topology renders to",
-    "VS126": "VS224 covers it: it also checks what a topology renders to",
-    "VS145": "VS123 covers it",
-    "VS148": "VS109 covers it",
-    "VS332": "a rule for a request that nobody answers changes nothing",
-    "VS351": "VS350 covers it",
-    "VS361": "VS360 covers it, as an error",
-    "VS408": "VS407 covers it: it says which clusters are refused",
-    "VS411": "VS410 covers it, as a note",
-}
-"""Codes that are no longer reported, and what replaced them or why. They are never given to anything else."""
 _CODE: Final = re.compile(r"VS\d{0,3}")
 _FIXED: Final = re.compile(r"VS0(?!07|09)\d\d")
 """What says that a file cannot be read: without it, silence would mean nothing."""

@@ -16,8 +16,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from vstream.codes import RETIRED
 from vstream.findings import Finding, Severity, Span
-from vstream.lint.selection import RETIRED, known_codes
+from vstream.lint.selection import known_codes
 from vstream.lint.workspace import StreamFile
 from vstream.syntax.document import Document
 from vstream.syntax.natsconf.nodes import Comment
