@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
-from vstream.lab import lab, ports, server_records
+from vstream.lab import lifecycle, ports, server_records
 from vstream.lab.state import lab_directory, labs_directory, list_lab_directories
 from vstream.lab.status import list_addresses, list_endpoints, list_lab_names
 
@@ -307,7 +307,7 @@ def main() -> None:
                 print(f"kill {number + 1}: {kind}, {soak.kill(kind)}", flush=True)
         finally:
             for name in list_lab_names():
-                asyncio.run(lab.down(name, purge=True))
+                asyncio.run(lifecycle.down(name, purge=True))
         report(soak, options.cycles, options.kills)
     sys.exit(1 if soak.left else 0)
 

@@ -58,7 +58,7 @@ import psutil
 from bench_routing import LAYOUTS
 
 from vstream.files import state_directory
-from vstream.lab import binaries, lab
+from vstream.lab import binaries, lifecycle
 from vstream.lab.start import LabSetup
 from vstream.lab.status import list_endpoints
 from vstream.lint import check_topology
@@ -205,8 +205,8 @@ async def starting(directory: Path, size: int, planned: float) -> None:
 
 async def up(topology: Topology) -> Endpoint:
     """A fresh lab; returns how to reach its first region."""
-    await lab.down("bench", purge=True)
-    await lab.up(
+    await lifecycle.down("bench", purge=True)
+    await lifecycle.up(
         "bench",
         topology,
         lambda addresses: render_bundle(topology, addresses=addresses),
@@ -275,7 +275,7 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
     bench_goals.record("status ÷ asking every region, seconds", to_asking[0])
     bench_goals.record("memory of apply, plan, status, drift, doctor", max(MEMORY))
     await starting(directory, size, statistics.median([cpu(*VSTREAM, "plan", str(file)) for _ in range(3)]))
-    await lab.down("bench", purge=True)
+    await lifecycle.down("bench", purge=True)
 
 
 def settle(file: Path) -> None:
@@ -534,7 +534,7 @@ def _measure(options: argparse.Namespace) -> None:  # noqa: C901, PLR0911, PLR09
         try:
             asyncio.run(servers(options.streams, options.rounds, Path(directory)))
         finally:
-            asyncio.run(lab.down("bench", purge=True))
+            asyncio.run(lifecycle.down("bench", purge=True))
 
 
 if __name__ == "__main__":

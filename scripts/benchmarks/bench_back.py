@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from scripts.benchmarks import bench_failures
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lint.check_scenario import check_scenario
 from vstream.runner.events import WorkloadBegan
 from vstream.runner.runner import capture_scenario
@@ -34,7 +34,7 @@ from vstream.runner.runner import capture_scenario
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.capture.verdict.verdict import Verdict
+    from vstream.capture.verdict.model import Verdict
     from vstream.runner.events import Event
 
 NAME = "outages"
@@ -87,7 +87,7 @@ def measure(profile: str, version: str, kills: int, servers: int) -> int:
         for process in service:
             process.terminate()
             process.wait()
-        asyncio.run(lab.down(NAME, purge=True))
+        asyncio.run(lifecycle.down(NAME, purge=True))
     is_late = show(profile, verdict)
     wrong = bench_failures.problems(verdict)
     for problem in (*wrong, *verdict.warnings):

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.capture.records import OperationKind, OperationOutcome
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.capture.verdict.verdict import CaseKind, CaseStatus
+from vstream.capture.verdict.model import CaseKind, CaseStatus
 from vstream.errors import VstreamError
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lint.check_scenario import check_scenario
 from vstream.runner.runner import capture_scenario
 from vstream.scenario.model import ClientOperation
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from vstream.capture.records import Delivery, FaultRecord, OperationRecord, Window
     from vstream.capture.store import Capture
-    from vstream.capture.verdict.verdict import Verdict
+    from vstream.capture.verdict.model import Verdict
 
 REGIONS = ("west", "central", "east")
 """Each goes once. `prices` is at home in the east."""
@@ -278,7 +278,7 @@ def outages(profile: str, version: str, fault: str, servers: int) -> bool:
         print(f"{profile}, {version}, {fault}: {error.message}", flush=True)
         return False
     finally:
-        asyncio.run(lab.down("outages", purge=True))
+        asyncio.run(lifecycle.down("outages", purge=True))
     for line in lines(profile, version, fault, capture, verdict):
         print(line, flush=True)
     wrong = problems(verdict)

@@ -29,7 +29,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.conformance import javascript
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.status import list_endpoints, read_lab_status
 from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
@@ -90,7 +90,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
         return render_bundle(topology, addresses=addresses)
 
     name = f"bench-fetch-{layout}"
-    await lab.up(name, topology, render, on_progress=lambda _: None, timeout=120)
+    await lifecycle.up(name, topology, render, on_progress=lambda _: None, timeout=120)
     try:
         endpoint = list_endpoints(name)["west"]
         client = await nats.connect(
@@ -106,7 +106,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
         yield Place(number=number, endpoint=endpoint, process=process, client=client)
         await client.close()
     finally:
-        await lab.down(name, purge=True)
+        await lifecycle.down(name, purge=True)
 
 
 async def python(place: Place, how: str, batch: int, count: int) -> tuple[float, float]:

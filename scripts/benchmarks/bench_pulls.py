@@ -19,7 +19,7 @@ import bench_routing
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
@@ -113,7 +113,7 @@ async def pull_once(client: Client) -> bool:
 
 async def count_missed(render: Callable[[Any], Bundle], wanted: Topology) -> tuple[int, int]:
     """How many pulls had no message, and of how many."""
-    await lab.up(NAME, wanted, render, on_progress=lambda _: None, timeout=120)
+    await lifecycle.up(NAME, wanted, render, on_progress=lambda _: None, timeout=120)
     try:
         endpoint = list_endpoints(NAME)["west"]
         for role in (Role.WRITE, Role.READ):
@@ -148,7 +148,7 @@ async def count_missed(render: Callable[[Any], Bundle], wanted: Topology) -> tup
             await client.close()
         return came.count(False), len(came)
     finally:
-        await lab.down(NAME, purge=True)
+        await lifecycle.down(NAME, purge=True)
 
 
 async def _table() -> None:

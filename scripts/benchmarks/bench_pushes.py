@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.moving_region import command
 from tests.support.publish_load import Load, compare, under_load
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.status import list_client_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.topology import physical
@@ -78,7 +78,7 @@ def main(profiles: Sequence[str]) -> int:
                     push_changes(Path(directory) / "pushes.yaml", routing, has_ids=has_ids)
                 )
             finally:
-                asyncio.run(lab.down(NAME, purge=True))
+                asyncio.run(lifecycle.down(NAME, purge=True))
         is_good &= not lost and not (doubled and has_ids)
         print(
             f"{routing:<9}  {'yes' if has_ids else 'no':>11}   {len(load.everything):>12,}  "

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.moving_region import comes_and_goes
-from vstream.lab import lab
+from vstream.lab import lifecycle
 
 RATE = 200
 ROUTING = ("mapped", "accounts", "domains")
@@ -34,7 +34,7 @@ def main(servers: int) -> int:
                     comes_and_goes(file, routing, version=version, rate=RATE, servers=servers, name=NAME, settled=5)
                 )
             finally:
-                asyncio.run(lab.down(NAME, purge=True))
+                asyncio.run(lifecycle.down(NAME, purge=True))
         is_good &= (run.lost, run.doubled, run.strange, run.restarted) == (0, 0, 0, 0) and run.availability >= 0.999  # noqa: PLR2004
         print(
             f"{routing:<9}  {version}  {run.publishes:>9,}  {run.lost:>5}  {run.doubled:>8}  {run.restarted:>10}  "

@@ -29,7 +29,7 @@ from wire import Wire
 
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.status import list_endpoints, read_lab_status
 from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
@@ -235,7 +235,7 @@ async def measure(
         bundles.append(change(render_bundle(desired, addresses=addresses)))
         return bundles[-1]
 
-    await lab.up("bench-routing", desired, render, on_progress=lambda _: None, timeout=120)
+    await lifecycle.up("bench-routing", desired, render, on_progress=lambda _: None, timeout=120)
     try:
         endpoint = list_endpoints("bench-routing")["west"]
         process = psutil.Process(read_lab_status("bench-routing").servers[0].pid)
@@ -273,7 +273,7 @@ async def measure(
         await client.close()
         return Row(layout=layout, streams=count, rules=rules, costs=(unrelated, unanswered, stored, pulled), thin=quick)
     finally:
-        await lab.down("bench-routing", purge=True)
+        await lifecycle.down("bench-routing", purge=True)
 
 
 async def create(endpoint: Endpoint, bundle: Bundle, role: Role) -> None:

@@ -13,7 +13,7 @@ from vstream.apply.pipeline import AppliedPlan, ApplyEnd, apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError
 from vstream.lint.check_topology import check_topology
-from vstream.plan.plan import AllowOption, Blocked, Delete, Gate, GateKind, Plan
+from vstream.plan.model import AllowOption, Blocked, Delete, Gate, GateKind, Plan
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
 

@@ -23,7 +23,7 @@ from vstream.jetstream.keyring import Keyring
 from vstream.lab import binaries
 from vstream.lint.check_topology import check_topology
 from vstream.plan.live.loaded_rules import read_loaded_rules
-from vstream.plan.plan import USERS
+from vstream.plan.model import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
 from vstream.render.claims import make_digest_export
 from vstream.render.pipeline import render_bundle

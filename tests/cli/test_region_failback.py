@@ -18,11 +18,11 @@ from vstream.apply.region_change import PlannedChange
 from vstream.cli import apply, region_failback, region_steps, shared_steps
 from vstream.cli.failures import report_failure
 from vstream.errors import LabError, RefusedError, VstreamError
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.status import LabStatus
 from vstream.lint.check_topology import check_topology
 from vstream.plan import pipeline
-from vstream.plan.plan import Blocked, Delete, FieldChange, Plan, Update
+from vstream.plan.model import Blocked, Delete, FieldChange, Plan, Update
 from vstream.plan.risk import Risk
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.servers.find_servers import Servers
@@ -43,7 +43,7 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
         started.extend(region.name for region in topology.regions)
         raise LabError("killed")
 
-    monkeypatch.setattr(lab, "up", die)
+    monkeypatch.setattr(lifecycle, "up", die)
     stopped = LabStatus(name="lost", topology="lost", directory=tmp_path, servers=(), links=None)
     plans = [_plan_deletion("foo"), _plan_deletion("prices"), _plan_deletion("prices")]
 

@@ -18,7 +18,7 @@ from tests.support.night import with_night
 from tests.support.paths import ROOT
 from vstream.cli.exit_codes import INTERRUPTED
 from vstream.errors import LabError
-from vstream.lab import lab, server_records
+from vstream.lab import lifecycle, server_records
 from vstream.lab.readiness import ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer
 from vstream.lab.start import LabSetup
@@ -39,7 +39,7 @@ async def test_an_interrupted_up_stops_what_it_started(stage: ReadinessStage, st
         if progress.stage is stage:
             reached.set()
 
-    task = asyncio.create_task(lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=report))
+    task = asyncio.create_task(lifecycle.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=report))
     await reached.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -49,12 +49,12 @@ async def test_an_interrupted_up_stops_what_it_started(stage: ReadinessStage, st
 
 
 async def test_an_interrupted_second_up_leaves_what_ran_before(binary: Path) -> None:
-    await lab.up("a", topology(1, 2), render, LabSetup(binary=binary), on_progress=ignore_progress)
+    await lifecycle.up("a", topology(1, 2), render, LabSetup(binary=binary), on_progress=ignore_progress)
     before = pids("a")
     await NatsServer(lab_directory("a"), "r0-1").stop()
     reached = asyncio.Event()
     task = asyncio.create_task(
-        lab.up(
+        lifecycle.up(
             "a",
             topology(1, 2),
             render,
@@ -67,7 +67,7 @@ async def test_an_interrupted_second_up_leaves_what_ran_before(binary: Path) -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert pids("a") == {"r0-0": before["r0-0"], "r0-1": None}
-    await lab.down("a")
+    await lifecycle.down("a")
 
 
 @pytest.mark.parametrize("point", with_night(["CONFIGS 3", "ACCEPTING 0", "UP"], ["CONFIGS 1", "LINKED 0", "LED 0"]))
@@ -79,7 +79,7 @@ async def test_down_finds_everything_after_a_kill_of_the_starting_process(point:
             break
     starter.kill()
     starter.communicate()
-    await lab.down("killed")
+    await lifecycle.down("killed")
     # At once all servers are gone. A `nats-server -t` that was under way needs a moment to end by itself.
     assert [process for process in processes_in(state) if "-t" not in process.cmdline()] == []
     await eventually(lambda: not processes_in(state))
@@ -108,23 +108,23 @@ async def test_a_server_whose_record_was_never_completed_is_found_all_the_same(s
     assert intent is not None
     assert (intent.state, intent.pid) == (server_records.STARTING, None)
     assert states("killed") == {"r0-0": "running", "r1-0": "stopped", "r2-0": "stopped"}
-    await lab.down("killed")
+    await lifecycle.down("killed")
     assert processes_in(state) == []
 
 
 async def test_a_server_whose_starter_was_killed_before_it_had_its_own_arguments_goes_down_too(
     state: Path, binary: Path
 ) -> None:
-    await lab.up("killed", topology(1, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
+    await lifecycle.up("killed", topology(1, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
     directory = lab_directory("killed")
     record = server_records.read(directory, "r0-0")
     assert record is not None
-    await lab.down("killed")
+    await lifecycle.down("killed")
     server_records.write(
         directory, dataclasses.replace(record, state=server_records.STARTING, pid=None, create_time=None)
     )
     child = _before_exec(record, directory.path)
-    down = asyncio.create_task(lab.down("killed"))
+    down = asyncio.create_task(lifecycle.down("killed"))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(asyncio.shield(down), 0.5)
     await asyncio.gather(down, asyncio.to_thread(child.communicate, b"\n"))
@@ -140,42 +140,42 @@ async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> 
     os.killpg(starter.pid, signal.SIGKILL)
     starter.communicate()
     assert read_lab_status("killed").running == 1
-    await lab.down("killed")
+    await lifecycle.down("killed")
 
 
 async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
+    await lifecycle.up("a", topology(1, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
     directory = lab_directory("a")
     record = server_records.read(directory, "r0-0")
     assert record is not None
-    await lab.down("a")
+    await lifecycle.down("a")
     stranger = _stranger()
     give_pid_away(directory, record, stranger)
     server = NatsServer(directory, "r0-0")
     assert states("a") == {"r0-0": "crashed"}
     assert not server.signal(signal.SIGKILL)
     await server.stop()
-    await lab.down("a")
+    await lifecycle.down("a")
     assert stranger.poll() is None
     stranger.communicate(b"\n")
     assert stranger.returncode == 0
 
 
 async def test_a_paused_server_goes_down_too(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
+    await lifecycle.up("a", topology(1, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
     assert NatsServer(lab_directory("a"), "r0-0").signal(signal.SIGSTOP)
-    await lab.down("a")
+    await lifecycle.down("a")
     assert states("a") == {"r0-0": "stopped"}
 
 
 async def test_down_during_up_says_who_is_at_work(binary: Path) -> None:
     reached = asyncio.Event()
     task = asyncio.create_task(
-        lab.up("a", topology(2, 1), render, LabSetup(binary=binary), on_progress=lambda _: reached.set())
+        lifecycle.up("a", topology(2, 1), render, LabSetup(binary=binary), on_progress=lambda _: reached.set())
     )
     await reached.wait()
     with pytest.raises(LabError, match=f"lab `a` is being changed by process {os.getpid()}"):
-        await lab.down("a")
+        await lifecycle.down("a")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

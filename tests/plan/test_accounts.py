@@ -12,7 +12,7 @@ from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import read_account
-from vstream.plan.plan import Plan
+from vstream.plan.model import Plan
 from vstream.plan.rules import list_account_entries, list_rule_entries
 from vstream.plan.stages import Stage, list_stages, loading_stage_of
 from vstream.render.pipeline import render_bundle

@@ -12,7 +12,7 @@ import pytest
 from tests.plan.test_diff import plan, world
 from tests.support.plans import make_plan, render_streams, topology
 from vstream.chaos import select
-from vstream.plan.plan import Create, Delete, Gate, GateKind, Update, risk_of
+from vstream.plan.model import Create, Delete, Gate, GateKind, Update, risk_of
 from vstream.plan.risk import Risk
 from vstream.plan.stages import Stage, stage_of
 from vstream.subjects.algebra import overlaps

@@ -10,7 +10,7 @@ import pytest
 from tests.support.plans import FakeServers, make_plan, read_back, render_streams
 from vstream.apply.execute import execute_plan
 from vstream.plan.context import Observed
-from vstream.plan.plan import CreateConsumer, DeleteConsumer, Plan, UpdateConsumer
+from vstream.plan.model import CreateConsumer, DeleteConsumer, Plan, UpdateConsumer
 from vstream.plan.saved import require_same
 from vstream.plan.stages import Stage, stage_of
 from vstream.topology.bundle import Bundle

@@ -12,7 +12,7 @@ from tests.support.topologies import many_streams
 from vstream.lint.check_topology import check_topology
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
-from vstream.plan.plan import Create, Delete, GateKind, Plan, TransitionStep, Update, risk_of
+from vstream.plan.model import Create, Delete, GateKind, Plan, TransitionStep, Update, risk_of
 from vstream.plan.risk import Risk
 from vstream.plan.rules import spell_destinations
 from vstream.plan.stages import Stage, stage_of

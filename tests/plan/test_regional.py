@@ -14,7 +14,7 @@ from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from vstream.lab import passwords
 from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules as told
-from vstream.plan.plan import Create, CreateConsumer
+from vstream.plan.model import Create, CreateConsumer
 from vstream.plan.stages import Stage, loading_stage_of, stage_of
 from vstream.servers.find_servers import Servers, endpoints_as_user
 from vstream.subjects.algebra import overlaps

@@ -10,7 +10,7 @@ from tests.support.plans import make_plan, read_back, render_streams
 from vstream.errors import PlanError, StalePlanError
 from vstream.plan import saved
 from vstream.plan.context import Observed
-from vstream.plan.plan import Delete, Plan, Update
+from vstream.plan.model import Delete, Plan, Update
 from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
 from vstream.topology.stream_config import ObservedStream, StreamConfig

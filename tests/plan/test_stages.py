@@ -15,7 +15,7 @@ from vstream.apply.execute import ApplyResult, execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.errors import StalePlanError, VstreamError
-from vstream.plan.plan import Gate, GateKind, Plan, TransitionStep, Update
+from vstream.plan.model import Gate, GateKind, Plan, TransitionStep, Update
 from vstream.plan.saved import require_same, to_dict
 from vstream.plan.stages import Stage, list_stages, stage_after, stage_as_dict, stage_of
 from vstream.topology.bundle import Bundle

@@ -18,7 +18,7 @@ from tests.support.topologies import begin_topology
 from vstream.errors import MalformedAnswerError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Reply, connect
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.probe.trace import PublishExpectation, _Trace, trace_publish
@@ -80,11 +80,11 @@ def test_a_server_whose_mapping_is_missing_is_named(file: Path) -> None:
         for artifact in bundle.artifacts
     )
     assert bare != bundle.artifacts
-    asyncio.run(lab.reload(NAME, replace(bundle, artifacts=bare)))
+    asyncio.run(lifecycle.reload(NAME, replace(bundle, artifacts=bare)))
     try:
         ran = vstream("map", "foo.a", file, "--trace", "--region", "west", "--format", "json")
     finally:
-        asyncio.run(lab.reload(NAME, bundle))
+        asyncio.run(lifecycle.reload(NAME, bundle))
     assert ran.code == 1
     verdicts = {trace["server"]: trace["differs"] for trace in ran.json()["traces"]}
     assert verdicts.pop("west-1") == []

@@ -14,7 +14,7 @@ from vstream.chaos.inject import InjectionRequest, heal, inject
 from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.region_connections import connect_all, join_connections
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.state import lab_directory
 from vstream.runner.environment import change_region_in_lab, prepare_lab
 from vstream.scenario import fault_types
@@ -36,7 +36,7 @@ async def test_the_lab_of_a_scenario_has_the_consumers_of_its_topology(state: Pa
                 for region in ("west", "central", "east")
             }
     finally:
-        await lab.down("rehearsal", purge=True)
+        await lifecycle.down("rehearsal", purge=True)
     assert consumers == {"west": ["billing"], "central": ["billing"], "east": ["audit", "billing"]}
 
 
@@ -49,7 +49,7 @@ async def test_a_step_refuses_what_its_command_would_refuse(state: Path) -> None
             with pytest.raises(RefusedError, match="the servers differ from the topology already"):
                 await change_region_in_lab(environment, ChangeRegion(command=RegionCommand.DRAIN, region="west"))
     finally:
-        await lab.down("rehearsal", purge=True)
+        await lifecycle.down("rehearsal", purge=True)
 
 
 async def test_a_step_that_fails_halfway_leaves_the_run_with_the_servers_as_they_are(state: Path) -> None:
@@ -70,7 +70,7 @@ async def test_a_step_that_fails_halfway_leaves_the_run_with_the_servers_as_they
         again = await change_region_in_lab(changed.environment, drain)
         assert again.problem is None
     finally:
-        await lab.down("rehearsal", purge=True)
+        await lifecycle.down("rehearsal", purge=True)
 
 
 async def test_a_step_after_which_readers_do_not_resume_leaves_the_run_with_what_it_has_changed(
@@ -96,4 +96,4 @@ async def test_a_step_after_which_readers_do_not_resume_leaves_the_run_with_what
         await heal(target, None, timeout=60)
         assert (await change_region_in_lab(changed.environment, drain)).problem is None
     finally:
-        await lab.down("rehearsal", purge=True)
+        await lifecycle.down("rehearsal", purge=True)

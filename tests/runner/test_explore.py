@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenario.test_generate import compose
-from vstream.capture.verdict.verdict import CaseStatus
+from vstream.capture.verdict.model import CaseStatus
 from vstream.errors import LabError
 from vstream.lint.check_scenario import check_scenario
 from vstream.runner.explore import (

@@ -31,9 +31,9 @@ from tests.support.scenario_runs import (
 from vstream.capture.records import FaultOutcome, OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.capture.verdict.verdict import CaseStatus
+from vstream.capture.verdict.model import CaseStatus
 from vstream.errors import VstreamError
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.status import list_lab_names
 from vstream.runner.events import SampleTaken, StepBegan, StepEnded, WorkerProgress
 from vstream.scenario import fault_types
@@ -219,7 +219,7 @@ async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(
     assert not capture.manifest().is_complete
     assert find_acknowledged(capture)
     (name,) = list_lab_names()
-    await lab.down(name, purge=True)
+    await lifecycle.down(name, purge=True)
     assert processes_in(state) == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vstream.capture.verdict.verdict import Case, CaseKind, CaseStatus
+from vstream.capture.verdict.model import Case, CaseKind, CaseStatus
 from vstream.findings import Span
 from vstream.runner.survival import drop_retried
 from vstream.scenario.model import Compare, Expectation, Measure

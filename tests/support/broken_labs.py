@@ -26,7 +26,7 @@ from tests.support.ports import free_port
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.snapshots import take_snapshot
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
@@ -150,7 +150,7 @@ class BrokenLab:
             replace(artifact, text=change(artifact.text)) if artifact.path in paths else artifact
             for artifact in bundle.artifacts
         )
-        assert not (await lab.reload(LAB, replace(bundle, artifacts=artifacts))).refused
+        assert not (await lifecycle.reload(LAB, replace(bundle, artifacts=artifacts))).refused
 
     def without_rules(self, configuration: str) -> str:
         """*configuration* of a server, without the mapping rules that it includes."""

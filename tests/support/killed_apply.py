@@ -16,12 +16,12 @@ from vstream.apply.interfaces import LEFT_TO_OTHERS, Administration
 from vstream.apply.mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.region_connections import connect_all, join_connections
-from vstream.lab import binaries, lab
+from vstream.lab import binaries, lifecycle
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.start import LabSetup
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
-from vstream.plan.plan import Plan
+from vstream.plan.model import Plan
 from vstream.render.pipeline import render_bundle
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.server_plan import make_server_plan
@@ -102,7 +102,7 @@ async def running_lab(name: str, topology: Topology, version: str, **others: str
 
     *others* are the versions of the first servers of regions.
     """
-    await lab.up(
+    await lifecycle.up(
         name,
         topology,
         lambda addresses: render_bundle(topology, addresses=addresses),
@@ -116,7 +116,7 @@ async def running_lab(name: str, topology: Topology, version: str, **others: str
     try:
         yield
     finally:
-        await lab.down(name, purge=True)
+        await lifecycle.down(name, purge=True)
 
 
 async def plan_lab(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import typer
 
 from vstream.cli.asyncio_runner import run
-from vstream.lab import binaries, lab, server_records
+from vstream.lab import binaries, lifecycle, server_records
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import LabSetup
 from vstream.lab.state import LabDirectory
@@ -110,7 +110,7 @@ async def main(regions: str, servers: str, when: str = "") -> None:
     def report(progress: ReadinessProgress) -> None:
         print(progress.stage.name, progress.done, flush=True)  # noqa: T201
 
-    await lab.up(
+    await lifecycle.up(
         "killed",
         topology(int(regions), int(servers)),
         render,

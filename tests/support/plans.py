@@ -16,8 +16,8 @@ from vstream.lint.check_topology import check_topology
 from vstream.plan.canonical import to_canonical_stream
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
+from vstream.plan.model import Gate, Plan
 from vstream.plan.pipeline import PlanRequest
-from vstream.plan.plan import Gate, Plan
 from vstream.plan.rules import spell_destinations
 from vstream.plan.saved import SavedPlan, dump, parse, to_dict
 from vstream.render.pipeline import render_bundle

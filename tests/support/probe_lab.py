@@ -16,7 +16,7 @@ from tests.support.labs import processes_in
 from tests.support.topologies import begin_topology
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import LabSetup
 from vstream.lab.status import list_addresses, list_endpoints
@@ -61,7 +61,7 @@ async def start(binary: Path) -> None:
     def silent(_: ReadinessProgress) -> None:
         pass
 
-    await lab.up(LAB, topology(), render, LabSetup(binary=binary), on_progress=silent)
+    await lifecycle.up(LAB, topology(), render, LabSetup(binary=binary), on_progress=silent)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def running_lab(state: Path, binary: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            asyncio.run(lab.down(LAB, purge=True))
+            asyncio.run(lifecycle.down(LAB, purge=True))
     assert processes_in(state) == []
 
 
@@ -140,11 +140,11 @@ class World:
             else artifact
             for artifact in self.bundle.artifacts
         )
-        reloaded = await lab.reload(LAB, replace(self.bundle, artifacts=artifacts))
+        reloaded = await lifecycle.reload(LAB, replace(self.bundle, artifacts=artifacts))
         assert not reloaded.refused
 
     async def restore_mappings(self) -> None:
-        assert not (await lab.reload(LAB, self.bundle)).refused
+        assert not (await lifecycle.reload(LAB, self.bundle)).refused
 
     async def probe(
         self,

@@ -19,7 +19,7 @@ from vstream.errors import NoRespondersError, NotPermittedError, NotReachableErr
 from vstream.jetstream import error_codes
 from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.plan.consumer_failover import continue_from
-from vstream.plan.plan import (
+from vstream.plan.model import (
     Change,
     Create,
     CreateConsumer,

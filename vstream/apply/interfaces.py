@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
-from vstream.plan.plan import Gate
+from vstream.plan.model import Gate
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import StreamConfig
 from vstream.value_class import value_class

@@ -8,10 +8,10 @@ from vstream.apply.interfaces import LeftToOthers, MappingAdmin
 from vstream.apply.push_accounts import make_account_admin, with_system_login
 from vstream.apply.shipping import ShippingOptions, make_shipped_mappings
 from vstream.errors import LabError
-from vstream.lab import keys, lab
+from vstream.lab import keys, lifecycle
 from vstream.lab.status import find_system_endpoint, list_addresses
+from vstream.plan.model import Plan
 from vstream.plan.pipeline import PlanRequest
-from vstream.plan.plan import Plan
 from vstream.servers.bundles import provide_signer
 from vstream.servers.find_servers import Servers
 from vstream.topology.accounts import SYSTEM_USER
@@ -30,7 +30,7 @@ class LabMappings:
 
     async def ensure_loaded(self) -> None:
         """See MappingAdmin."""
-        outcome = await lab.reload_mappings(self._name, self._bundle)
+        outcome = await lifecycle.reload_mappings(self._name, self._bundle)
         lost_servers = {address.server.name for address in list_addresses(self._name) if address.region in self._lost}
         refused = {server: reason for server, reason in outcome.refused.items() if server not in lost_servers}
         if refused:

@@ -18,8 +18,8 @@ from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.status import list_endpoints
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
+from vstream.plan.model import AllowOption, Plan
 from vstream.plan.pipeline import make_plan
-from vstream.plan.plan import AllowOption, Plan
 from vstream.servers.find_servers import Servers
 from vstream.servers.placement_recorder import PlacementRecorder
 from vstream.servers.replica_reader import ReplicaReader

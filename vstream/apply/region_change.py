@@ -20,13 +20,13 @@ from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError, VstreamError
 from vstream.health.live.drain import DrainState, wait_until_region_empty
 from vstream.health.live.resync_readers import ResyncMode, resync_readers
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.status import read_lab_status
 from vstream.plan.live.dead_regions import DeathReport, ask_witnesses
 from vstream.plan.live.lost_region import give_up
+from vstream.plan.model import AllowOption, Plan
 from vstream.plan.pipeline import require_no_other_losses, require_nothing_else
-from vstream.plan.plan import AllowOption, Plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.servers.bundles import render_lab
 from vstream.servers.find_servers import Servers, find_and_trust_servers, find_system_endpoints
@@ -246,7 +246,7 @@ async def _bring_servers_back(edit: TopologyEdit, request: RegionRequest, observ
     # not be let in yet.
     render = partial(render_lab, servers.lab, edit.topology, request.templates)
     with observer.show_starting() as show:
-        await lab.up(servers.lab, edit.topology, render, on_progress=show, timeout=PEER_TIMEOUT)
+        await lifecycle.up(servers.lab, edit.topology, render, on_progress=show, timeout=PEER_TIMEOUT)
     return True
 
 

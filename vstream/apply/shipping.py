@@ -20,8 +20,8 @@ from vstream.apply.interfaces import LEFT_TO_OTHERS, LeftToOthers, MappingAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import convert_malformed_errors, decode_object, require_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system
+from vstream.plan.model import ACCOUNT, Plan
 from vstream.plan.pipeline import PlanRequest, make_plan
-from vstream.plan.plan import ACCOUNT, Plan
 from vstream.render.write_bundle import write_bundle
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Endpoint

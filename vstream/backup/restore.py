@@ -38,7 +38,7 @@ from vstream.jetstream.snapshots import CHUNK_BYTES, restore_snapshot
 from vstream.jetstream.source_header import EXPECTED_STREAM
 from vstream.plan.consumer_failover import continue_from
 from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.plan import Gate, GateKind
+from vstream.plan.model import Gate, GateKind
 from vstream.probe.hops import NO_STREAM
 from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream

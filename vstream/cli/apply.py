@@ -31,8 +31,8 @@ from vstream.errors import VstreamError
 from vstream.formatting import summarize_names
 from vstream.lint.check_topology import check_topology
 from vstream.plan import saved
+from vstream.plan.model import AllowOption, Plan
 from vstream.plan.pipeline import make_plan
-from vstream.plan.plan import AllowOption, Plan
 from vstream.plan.transitions.pause_publishers import select_resumptions
 from vstream.servers.server_plan import ServerPlan
 

@@ -17,7 +17,7 @@ from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
 from vstream.health.live.drain import DrainState, wait_until_server_empty
-from vstream.plan.plan import Plan
+from vstream.plan.model import Plan
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.target_servers import make_target
 

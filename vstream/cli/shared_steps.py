@@ -14,7 +14,7 @@ from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.progress import progress_bar, show_steps
 from vstream.formatting import summarize_names
-from vstream.plan.plan import Delete, Plan
+from vstream.plan.model import Delete, Plan
 from vstream.plan.transitions.pause_publishers import select_resumptions
 from vstream.servers.find_servers import find_and_trust_servers
 from vstream.servers.server_plan import ServerPlan, make_server_plan

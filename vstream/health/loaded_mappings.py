@@ -8,7 +8,7 @@ from enum import Enum
 from vstream.errors import VstreamError
 from vstream.formatting import summarize_names
 from vstream.health.snapshot import ServerSnapshot, Snapshot
-from vstream.plan.plan import ACCOUNT, RULE, USERS, RuleChange, kind_of
+from vstream.plan.model import ACCOUNT, RULE, USERS, RuleChange, kind_of
 from vstream.plan.rules import OwnRules, diff_rules, list_account_entries, list_rule_entries
 from vstream.subjects.algebra import overlaps
 from vstream.topology.bundle import Bundle

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Blocked, CreateConsumer, Delete, DeleteConsumer, FieldChange, UpdateConsumer
+from vstream.plan.model import Blocked, CreateConsumer, Delete, DeleteConsumer, FieldChange, UpdateConsumer
 from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
 from vstream.topology.bundle import RenderedConsumer

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TypeAlias
 
 from vstream.plan.canonical import EqualityCache, to_canonical_stream
-from vstream.plan.plan import Blocked, Change, Note, RuleChange
+from vstream.plan.model import Blocked, Change, Note, RuleChange
 from vstream.plan.rules import LoadedEntries, OwnRules, diff_rules, list_account_entries, list_rule_entries
 from vstream.syntax.document import Json
 from vstream.topology.bundle import Bundle, RenderedStream

@@ -13,7 +13,7 @@ from vstream.plan import consumers
 from vstream.plan.canonical import is_known, to_canonical_stream
 from vstream.plan.context import DiffContext, Observed, Outcome
 from vstream.plan.gates import gates_of, list_interrupted_gates
-from vstream.plan.plan import (
+from vstream.plan.model import (
     Blocked,
     Change,
     Create,

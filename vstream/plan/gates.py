@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from vstream.plan.context import DiffContext
-from vstream.plan.plan import Change, Delete, Gate, GateKind, TransitionStep, Update, is_move, is_scaled_up
+from vstream.plan.model import Change, Delete, Gate, GateKind, TransitionStep, Update, is_move, is_scaled_up
 from vstream.plan.stages import Stage, stage_after, stage_of
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.timing import ALIVE_SECONDS, RECORDING_SECONDS

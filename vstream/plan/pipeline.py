@@ -16,7 +16,7 @@ from vstream.plan.diff import diff
 from vstream.plan.live.dead_regions import require_silent_and_unused
 from vstream.plan.live.lost_region import measure_losses
 from vstream.plan.live.observe import observe
-from vstream.plan.plan import Change, Delete, Plan, UnreachableRegion, Update, risk_of
+from vstream.plan.model import Change, Delete, Plan, UnreachableRegion, Update, risk_of
 from vstream.plan.risk import Risk
 from vstream.plan.transitions.remove_region import adapt_to_losses, list_dead_streams
 from vstream.topology import physical

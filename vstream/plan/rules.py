@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from vstream.plan.plan import ACCOUNT, RULE, USERS, RuleChange, kind_of
+from vstream.plan.model import ACCOUNT, RULE, USERS, RuleChange, kind_of
 from vstream.subjects.algebra import overlaps
 from vstream.subjects.mapping import Mapping as SubjectMapping
 from vstream.topology.accounts import Account

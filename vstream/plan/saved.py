@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from vstream.errors import PlanError, StalePlanError
-from vstream.plan.plan import (
+from vstream.plan.model import (
     Blocked,
     Change,
     Create,

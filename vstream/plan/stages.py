@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum, auto
 from typing import Any
 
-from vstream.plan.plan import (
+from vstream.plan.model import (
     RULE,
     Change,
     Create,

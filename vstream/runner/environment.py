@@ -16,13 +16,13 @@ from vstream.health.live.drain import DrainState
 from vstream.health.live.rescue import choose_rescuable_groups, rescue_groups
 from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.jetstream.region_connections import connect_all
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.links.state import Backend
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_client_endpoints
-from vstream.plan.plan import Plan, RegionLoss
+from vstream.plan.model import Plan, RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import CheckStatus
@@ -86,7 +86,7 @@ async def prepare_lab(scenario: Scenario, name: str, report: Callable[[str], Non
     templates = None if scenario.lab.templates is None else Path(scenario.lab.templates)
     report("starting servers")
     binaries = await asyncio.to_thread(find_or_fetch_binaries, topology, stated) if stated else {}
-    await lab.up(
+    await lifecycle.up(
         name,
         topology,
         partial(render_lab, name, topology, templates),

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from vstream.capture.verdict.verdict import CaseStatus, Verdict
+from vstream.capture.verdict.model import CaseStatus, Verdict
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.lint.check_scenario import check_scenario

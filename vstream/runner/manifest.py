@@ -18,7 +18,7 @@ from vstream.errors import VstreamError
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 from vstream.lab.status import read_lab_status
-from vstream.plan.plan import RegionLoss
+from vstream.plan.model import RegionLoss
 from vstream.runner.environment import ChangedRegion
 from vstream.scenario.model import Scenario
 

@@ -31,7 +31,7 @@ from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos.inject import HEAL_TIMEOUT
 from vstream.errors import VstreamError
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.server_records import OwnServers
 from vstream.lab.start import finish_despite_cancellation
 from vstream.lab.state import lab_directory
@@ -127,7 +127,7 @@ async def _run_and_capture(recording: _Recording, lab_name: str, *, keep_lab: bo
     heal_within = HEAL_TIMEOUT if keep_lab else _GIVE_UP_TIMEOUT
     async with (
         # The last of all, and always: a disk without room for the capture must not leave servers behind.
-        nullcontext() if keep_lab else _end_with(partial(lab.down, lab_name, purge=True)),
+        nullcontext() if keep_lab else _end_with(partial(lifecycle.down, lab_name, purge=True)),
         _end_with(partial(recording.finish, lab_name)),
         _end_with(partial(faults.close, within=heal_within)),
     ):

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.capture.verdict.verdict import Case, CaseKind, CaseStatus, Verdict
+from vstream.capture.verdict.model import Case, CaseKind, CaseStatus, Verdict
 from vstream.lint import check_scenario
 from vstream.runner.events import EventObserver
 from vstream.runner.runner import capture_scenario

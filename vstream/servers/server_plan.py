@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from vstream.plan.model import Plan
 from vstream.plan.pipeline import PlanRequest, make_plan
-from vstream.plan.plan import Plan
 from vstream.servers.bundles import provide_bundle
 from vstream.servers.find_servers import Servers
 from vstream.topology.model import Topology

@@ -24,7 +24,7 @@ from vstream.capture.records import (
 )
 from vstream.capture.store import Capture
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.capture.verdict.verdict import Case, CaseKind, CaseStatus, Verdict
+from vstream.capture.verdict.model import Case, CaseKind, CaseStatus, Verdict
 from vstream.errors import VstreamError
 from vstream.findings import Span
 from vstream.scenario.model import Compare, Expectation, Measure

@@ -21,7 +21,7 @@ from tests.support.night import repetitions
 from vstream.capture.records import GivenUpStream, OperationOutcome, StoredRecord
 from vstream.capture.verdict.contents import find_displaced
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.capture.verdict.verdict import CaseStatus, Verdict
+from vstream.capture.verdict.model import CaseStatus, Verdict
 
 MANY = settings(max_examples=repetitions(6, night=500))
 MODELS = ["virtual", "homed", "stretch", "ordered"]

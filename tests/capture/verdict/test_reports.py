@@ -14,8 +14,8 @@ from rich.console import Console
 from tests.support.captures import SECOND, History, Shape, clean, fault
 from vstream.capture.records import FaultOutcome, Window
 from vstream.capture.verdict.judge_capture import judge_capture
+from vstream.capture.verdict.model import CaseStatus, Verdict, as_dict, to_junit
 from vstream.capture.verdict.units import format_nanoseconds, format_share
-from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli.views import verdict as view
 from vstream.findings import Span
 from vstream.scenario.model import Compare, Expectation, Measure

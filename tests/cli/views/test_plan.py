@@ -13,7 +13,7 @@ from vstream.cli.views import plan as view
 from vstream.cli.views.console import print_lines, stdout
 from vstream.plan import saved
 from vstream.plan.context import Observed
-from vstream.plan.plan import Delete, Plan, UnreachableRegion
+from vstream.plan.model import Delete, Plan, UnreachableRegion
 from vstream.topology.model import Role
 from vstream.topology.stream_config import STREAM_KEY, StreamConfig
 

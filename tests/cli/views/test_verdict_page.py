@@ -26,7 +26,7 @@ from vstream.capture.records import (
     Window,
 )
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.capture.verdict.verdict import Verdict
+from vstream.capture.verdict.model import Verdict
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import render_report
 from vstream.cli.views.verdict_page import render_page

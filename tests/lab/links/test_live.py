@@ -14,7 +14,7 @@ from tests.support import connectivity
 from tests.support.lab_bundle import render, topology
 from tests.support.labs import end_all_in, eventually, ignore_progress, processes_in
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
-from vstream.lab import lab, ports
+from vstream.lab import lifecycle, ports
 from vstream.lab.links import control
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Backend, Cut, Direction, LinkState
@@ -38,11 +38,11 @@ def lab_a(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     state = tmp_path_factory.mktemp("links") / "state"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
-        asyncio.run(lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=ignore_progress))
+        asyncio.run(lifecycle.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=ignore_progress))
         try:
             yield
         finally:
-            asyncio.run(lab.down("a", purge=True))
+            asyncio.run(lifecycle.down("a", purge=True))
             left = end_all_in(state)
     assert left == []
 
@@ -52,7 +52,7 @@ async def up(lab_a: None, binary: Path) -> None:
     """Lab `a` runs, and all its links are as they were, whatever the last test did to them."""
     for fault in control.read_links("a").overlays:
         await control.remove_overlay("a", fault)
-    await lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
+    await lifecycle.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
     await control.restore_started_shape("a", control.read_links("a").pairs)
 
 
@@ -79,7 +79,7 @@ async def test_a_cut_is_felt_by_those_whom_it_cuts_off_and_by_nobody_else() -> N
 
 
 async def test_in_a_cluster_of_three_no_connection_goes_around_the_proxy(binary: Path, state: Path) -> None:
-    await lab.up("a", topology(3, 3), render, LabSetup(binary=binary), on_progress=ignore_progress)
+    await lifecycle.up("a", topology(3, 3), render, LabSetup(binary=binary), on_progress=ignore_progress)
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         assert connectivity.direct("a") == []
@@ -93,7 +93,7 @@ async def test_in_a_cluster_of_three_no_connection_goes_around_the_proxy(binary:
         await ears.require(ears.everybody())
         assert connectivity.direct("a") == []
         assert (await control.read_traffic("a")).refused == 0
-    await lab.down("a")
+    await lifecycle.down("a")
 
 
 @pytest.mark.usefixtures("up")
@@ -150,7 +150,7 @@ async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(bina
         assert set(control.read_links("a").overlays) == {"fault"}
         servers = {server.name: server.pid for server in read_lab_status("a").servers}
 
-        await lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
+        await lifecycle.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
         assert {server.name: server.pid for server in read_lab_status("a").servers} == servers
         await ears.require(ears.everybody() - LINK)
         await control.remove_overlay("a", "fault")
@@ -164,13 +164,13 @@ async def test_a_proxy_that_dies_while_the_lab_starts_is_named_and_nothing_is_le
             process.kill()
 
     with pytest.raises(LabError, match="the link proxy of lab `a` died: it said nothing"):
-        await lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=kill)
+        await lifecycle.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=kill)
     assert processes_in(state) == []
 
 
 async def test_a_fault_can_be_undone_while_the_lab_does_not_run(binary: Path, up: None) -> None:
     await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
-    await lab.down("a")
+    await lifecycle.down("a")
     after = await control.remove_overlay("a", "fault")
     assert after.overlays == {}
     with pytest.raises(LabError, match="is not running"):
@@ -179,16 +179,16 @@ async def test_a_fault_can_be_undone_while_the_lab_does_not_run(binary: Path, up
 
 async def test_a_lab_that_starts_has_the_shape_that_was_asked_for_and_no_faults(binary: Path, up: None) -> None:
     await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
-    await lab.down("a")
+    await lifecycle.down("a")
     shape = {(WEST, EAST): LinkState(delay=0.05), (EAST, WEST): LinkState(delay=0.05)}
-    await lab.up("a", topology(3, 1), render, LabSetup(binary=binary, shape=shape), on_progress=ignore_progress)
+    await lifecycle.up("a", topology(3, 1), render, LabSetup(binary=binary, shape=shape), on_progress=ignore_progress)
     assert control.read_links("a").overlays == {}
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         assert await ears.round_trip(WEST, EAST) >= 0.1
     # Another shape counts at once; what was changed since stays.
     await control.shape_links("a", {(WEST, CENTRAL): LinkState(delay=0.01)})
-    await lab.up(
+    await lifecycle.up(
         "a",
         topology(3, 1),
         render,
@@ -209,22 +209,24 @@ async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up
     with pytest.raises(UnknownNameError, match="`r0` has no link to itself"):
         await control.put_overlay("a", "fault", {(WEST, WEST): LinkState(cut=Cut.DROP)})
     with pytest.raises(LabError, match="runs with `--links proxy`"):
-        await lab.up(
+        await lifecycle.up(
             "a", topology(3, 1), render, LabSetup(binary=binary, links=Backend.NONE), on_progress=ignore_progress
         )
     assert control.read_links("a").overlays == {}
 
-    await lab.up("b", topology(2, 1), render, LabSetup(binary=binary, links=Backend.NONE), on_progress=ignore_progress)
+    await lifecycle.up(
+        "b", topology(2, 1), render, LabSetup(binary=binary, links=Backend.NONE), on_progress=ignore_progress
+    )
     assert ProxyProcess(lab_directory("b")).process() is None
     with pytest.raises(UnsupportedError, match="its servers dial each other"):
         await control.put_overlay("b", "fault", {("r0", "r1"): LinkState(cut=Cut.DROP)})
-    await lab.down("b")
+    await lifecycle.down("b")
 
 
 async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path, state: Path) -> None:
     await asyncio.gather(
-        lab.up("a", topology(2, 1), render, LabSetup(binary=binary), on_progress=ignore_progress),
-        lab.up("b", topology(2, 1), render, LabSetup(binary=binary), on_progress=ignore_progress),
+        lifecycle.up("a", topology(2, 1), render, LabSetup(binary=binary), on_progress=ignore_progress),
+        lifecycle.up("b", topology(2, 1), render, LabSetup(binary=binary), on_progress=ignore_progress),
     )
     used = [
         port
@@ -236,8 +238,8 @@ async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path, sta
     await control.put_overlay("a", "fault", cut({("r0", "r1"), ("r1", "r0")}, Cut.DROP))
     async with connectivity.ears("b") as ears:
         await ears.require(ears.everybody())
-    await lab.down("a")
-    await lab.down("b")
+    await lifecycle.down("a")
+    await lifecycle.down("b")
 
 
 async def test_a_process_that_is_no_server_of_the_lab_is_not_let_through(up: None) -> None:

@@ -18,7 +18,7 @@ from vstream.lint.check_topology import check_topology
 from vstream.plan.importing.discovered import Discovered, DiscoveredServer
 from vstream.plan.importing.topology import ImportedTopology, import_topology
 from vstream.plan.importing.yaml_text import flow_value, format_yaml
-from vstream.plan.plan import Plan, Update
+from vstream.plan.model import Plan, Update
 from vstream.syntax import yaml
 from vstream.topology.model import Topology
 from vstream.topology.naming import pause_subject

@@ -25,7 +25,7 @@ from vstream.lint.check_topology import check_topology
 from vstream.plan.live import gate_checks, reader_positions
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
-from vstream.plan.plan import Gate, GateKind
+from vstream.plan.model import Gate, GateKind
 from vstream.servers.find_servers import Servers
 from vstream.servers.leaders import find_meta_leader
 from vstream.servers.replica_reader import ReplicaReader

@@ -14,7 +14,7 @@ from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.apply.execute import execute_plan
 from vstream.cli.views import plan as view
 from vstream.plan.context import Observed
-from vstream.plan.plan import Create, Delete, GateKind, Plan
+from vstream.plan.model import Create, Delete, GateKind, Plan
 from vstream.plan.rules import list_account_entries, list_rule_entries
 from vstream.plan.stages import Stage, list_stages, loading_stage_of, stage_of
 from vstream.topology.bundle import Bundle

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, read_back, render_streams
 from vstream.apply.execute import ApplyResult, execute_plan
-from vstream.plan.plan import Plan, TransitionStep, Update
+from vstream.plan.model import Plan, TransitionStep, Update
 from vstream.plan.saved import require_same
 from vstream.plan.stages import list_stages
 from vstream.topology.bundle import Bundle

@@ -11,7 +11,7 @@ from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer,
 from vstream.apply.execute import MAX_ATTEMPTS, execute_plan
 from vstream.errors import StalePlanError
 from vstream.plan.context import Observed
-from vstream.plan.plan import Delete, GateKind, Plan, RegionLoss, Update
+from vstream.plan.model import Delete, GateKind, Plan, RegionLoss, Update
 from vstream.plan.saved import require_same
 from vstream.plan.transitions.remove_region import DeadStream, adapt_to_losses, list_dead_streams
 from vstream.topology.bundle import Bundle

@@ -18,7 +18,7 @@ from vstream.cli.views import plan as view
 from vstream.errors import RefusedError
 from vstream.plan import saved
 from vstream.plan.live.gate_checks import find_missing_quorum, was_just_moved
-from vstream.plan.plan import Delete, Gate, GateKind, Plan
+from vstream.plan.model import Delete, Gate, GateKind, Plan
 from vstream.plan.stages import list_stages
 from vstream.plan.transitions.pause_publishers import select_resumptions
 from vstream.topology.bundle import Bundle

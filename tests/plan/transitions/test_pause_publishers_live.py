@@ -24,8 +24,8 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab.status import list_endpoints
 from vstream.plan.live import gate_checks
+from vstream.plan.model import GateKind
 from vstream.plan.pipeline import PlanRequest, make_plan
-from vstream.plan.plan import GateKind
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
 from vstream.topology.naming import is_paused

@@ -12,7 +12,7 @@ from vstream.apply.execute import execute_plan
 from vstream.plan.consumer_failover import Position, parse_record, record_config
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
-from vstream.plan.plan import CreateConsumer, Delete, Gate, GateKind, Plan, RegionLoss
+from vstream.plan.model import CreateConsumer, Delete, Gate, GateKind, Plan, RegionLoss
 from vstream.plan.saved import require_same
 from vstream.plan.stages import Stage, stage_after
 from vstream.plan.transitions.remove_region import adapt_to_losses

@@ -17,7 +17,7 @@ from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lab import binaries, lab
+from vstream.lab import binaries, lifecycle
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_endpoints
@@ -57,7 +57,7 @@ def topology(regions: list[str], known: list[str] = ALL) -> Topology:
 @pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]))
 async def test_a_region_comes_and_goes_while_apply_dies_again_and_again(version: str, tmp_path: Path) -> None:
     small = topology(TWO)
-    await lab.up(
+    await lifecycle.up(
         "killed",
         small,
         lambda addresses: render_bundle(small, addresses=addresses),
@@ -113,7 +113,7 @@ async def test_a_region_comes_and_goes_while_apply_dies_again_and_again(version:
     await check_contents("killed", {region: f"foo-read-{region}" for region in TWO}, everything)
     if version == "2.15.1":
         await dies_for_good(tmp_path / "whole.yaml", everything)
-    await lab.down("killed", purge=True)
+    await lifecycle.down("killed", purge=True)
 
 
 async def dies_for_good(whole: Path, before: Load) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.plan.context import Observed
-from vstream.plan.plan import GateKind, Plan
+from vstream.plan.model import GateKind, Plan
 from vstream.plan.stages import Stage, stage_after
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import ObservedStream, StreamConfig

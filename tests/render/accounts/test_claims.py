@@ -20,7 +20,7 @@ from vstream.errors import InvalidInputError, VstreamError
 from vstream.jetstream.keyring import Keyring
 from vstream.lint.check_topology import check_topology
 from vstream.plan.context import Observed
-from vstream.plan.plan import USERS
+from vstream.plan.model import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
 from vstream.render import jwt
 from vstream.render.claims import make_digest_export, split_api_by_verb

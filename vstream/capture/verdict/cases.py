@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict import units
 from vstream.capture.verdict.measures import OVER_THE_RUN, Measurement, Measurements, Question, meets
-from vstream.capture.verdict.verdict import Case, CaseKind, CaseStatus
+from vstream.capture.verdict.model import Case, CaseKind, CaseStatus
 from vstream.findings import Span
 from vstream.scenario.model import SAFETY, Compare, Expectation, Measure
 from vstream.topology.model import Consistency

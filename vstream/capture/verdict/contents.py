@@ -11,7 +11,7 @@ from vstream.capture.records import CapturedStream, Manifest, StoredRecord
 from vstream.capture.store import Capture
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory
 from vstream.capture.verdict.history import NO_VALUE, Attempts, StringTable, parse_digest
-from vstream.capture.verdict.verdict import Affected, PhysicalStreamVerdict
+from vstream.capture.verdict.model import Affected, PhysicalStreamVerdict
 from vstream.errors import VstreamError
 from vstream.topology.naming import PHYSICAL_PREFIX, PUBLISH_PREFIX
 from vstream.value_class import value_class

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vstream.capture.records import FaultOutcome, FaultRecord, Manifest, StoredRecord, Window
 from vstream.capture.verdict.history import Attempts
-from vstream.capture.verdict.verdict import Affected, Example
+from vstream.capture.verdict.model import Affected, Example
 from vstream.value_class import value_class
 
 MAX_EXAMPLES = 5

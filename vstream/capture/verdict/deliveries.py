@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from vstream.capture.records import Delivery, Window
 from vstream.capture.verdict.contents import StreamScan
 from vstream.capture.verdict.history import NO_VALUE, Attempts
+from vstream.capture.verdict.model import ConsumerVerdict
 from vstream.capture.verdict.packed_operations import quantile
-from vstream.capture.verdict.verdict import ConsumerVerdict
 
 _Key = tuple[str, str, str]
 """Client, region and virtual stream."""

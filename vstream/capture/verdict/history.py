@@ -10,8 +10,8 @@ from typing import Any
 
 from vstream.capture.records import OperationKind, OperationRecord
 from vstream.capture.store import Capture
+from vstream.capture.verdict.model import PublishTally
 from vstream.capture.verdict.packed_operations import CODES, OK, REJECTED, OperationLog
-from vstream.capture.verdict.verdict import PublishTally
 
 NO_VALUE = -1
 _DIGEST_BASE = 16

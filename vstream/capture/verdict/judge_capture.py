@@ -15,9 +15,7 @@ from vstream.capture.verdict.deliveries import Deliveries
 from vstream.capture.verdict.history import History, read_history
 from vstream.capture.verdict.lost import Holdings, compare_served_order
 from vstream.capture.verdict.measures import Measurements
-from vstream.capture.verdict.packed_operations import INDETERMINATE, OK, REJECTED, OperationLog, quantile, summarize
-from vstream.capture.verdict.propagation import Propagation, SampledProgress, index_progress
-from vstream.capture.verdict.verdict import (
+from vstream.capture.verdict.model import (
     Affected,
     Availability,
     ControlPlane,
@@ -32,6 +30,8 @@ from vstream.capture.verdict.verdict import (
     Verdict,
     WindowVerdict,
 )
+from vstream.capture.verdict.packed_operations import INDETERMINATE, OK, REJECTED, OperationLog, quantile, summarize
+from vstream.capture.verdict.propagation import Propagation, SampledProgress, index_progress
 from vstream.scenario.model import Expectation
 from vstream.timing import SECOND_NS
 

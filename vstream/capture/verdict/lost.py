@@ -13,7 +13,7 @@ from vstream.capture.records import CapturedStream, GivenUpStream
 from vstream.capture.verdict.contents import READ_ROLES, AttemptLedger, StreamScan, find_displaced
 from vstream.capture.verdict.context import MAX_EXAMPLES, ExampleFactory
 from vstream.capture.verdict.history import NO_VALUE
-from vstream.capture.verdict.verdict import Affected, ServedStreamVerdict
+from vstream.capture.verdict.model import Affected, ServedStreamVerdict
 from vstream.topology.stream_limits import OLDEST_FIRST, PER_SUBJECT
 
 _MIN_SCANS = 2

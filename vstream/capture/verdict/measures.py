@@ -11,8 +11,8 @@ from vstream.capture.verdict import units
 from vstream.capture.verdict.context import CaptureContext, end_of_fault
 from vstream.capture.verdict.deliveries import Deliveries
 from vstream.capture.verdict.history import History
+from vstream.capture.verdict.model import Affected, Availability, PhysicalStreamVerdict, StreamVerdict, WindowVerdict
 from vstream.capture.verdict.propagation import Propagation
-from vstream.capture.verdict.verdict import Affected, Availability, PhysicalStreamVerdict, StreamVerdict, WindowVerdict
 from vstream.scenario.model import SAFETY, Compare, Expectation, Measure
 from vstream.value_class import value_class
 

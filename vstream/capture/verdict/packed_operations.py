@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 
 from vstream.capture.records import OperationOutcome, OperationRecord
-from vstream.capture.verdict.verdict import Distribution
+from vstream.capture.verdict.model import Distribution
 
 OK, REJECTED, INDETERMINATE = range(3)
 CODES = {OperationOutcome.OK: OK, OperationOutcome.REJECTED: REJECTED, OperationOutcome.INDETERMINATE: INDETERMINATE}

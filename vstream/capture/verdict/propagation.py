@@ -12,8 +12,8 @@ from vstream.capture.records import Sample, Window
 from vstream.capture.verdict.contents import AttemptLedger, StreamScan
 from vstream.capture.verdict.context import CaptureContext, Intervals
 from vstream.capture.verdict.history import NO_VALUE
+from vstream.capture.verdict.model import ArrivalDelay, Convergence
 from vstream.capture.verdict.packed_operations import summarize
-from vstream.capture.verdict.verdict import ArrivalDelay, Convergence
 from vstream.topology.model import Consistency
 
 _MIRRORED = {model.value for model in Consistency if model.has_mirrors}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from vstream.capture.verdict.verdict import Unit
+from vstream.capture.verdict.model import Unit
 from vstream.scenario.model import Expectation, Measure
 
 UNITS = {

@@ -29,7 +29,7 @@ from vstream.cli.views import console
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_readiness
-from vstream.lab import lab
+from vstream.lab import lifecycle
 from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.doctor import examine_machine
 from vstream.lab.links.state import Backend
@@ -113,7 +113,7 @@ def up(
     binaries = find_or_fetch_binaries(loaded, stated) if stated else {}
     with show_readiness("starting") as show:
         status = run(
-            lab.up(
+            lifecycle.up(
                 name or loaded.name,
                 loaded,
                 partial(render_lab, name or loaded.name, loaded, templates),
@@ -141,7 +141,7 @@ def down(
     # An interrupted start may have left servers before the lab was recorded.
     if not lab_directory(chosen).path.exists():
         require_recorded_lab(chosen)  # raises LabError, which names the labs of this machine
-    run(lab.down(chosen, purge=purge))
+    run(lifecycle.down(chosen, purge=purge))
     console.print_note(f"lab {chosen} is down{' and removed' if purge else ''}")
 
 

@@ -13,7 +13,7 @@ import typer
 
 from vstream.capture.store import Capture
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
+from vstream.capture.verdict.model import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import exit_unless_yes

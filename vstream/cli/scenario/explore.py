@@ -11,7 +11,7 @@ import typer
 
 from vstream import resources
 from vstream.capture.verdict.judge_capture import judge_capture
-from vstream.capture.verdict.verdict import CaseStatus
+from vstream.capture.verdict.model import CaseStatus
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import exit_unless_yes

@@ -9,7 +9,7 @@ from rich.text import Text
 from vstream.apply.execute import ApplyResult
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd
 from vstream.formatting import format_count, quote_names, summarize_names
-from vstream.plan.plan import GateKind, Update
+from vstream.plan.model import GateKind, Update
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH, loaded_path
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import StreamConfig

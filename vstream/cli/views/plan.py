@@ -13,7 +13,7 @@ from rich.text import Text
 from vstream.cli.views.cleaning import clean, markdown_code, markdown_text
 from vstream.findings import mask_value
 from vstream.formatting import format_count
-from vstream.plan.plan import (
+from vstream.plan.model import (
     RULE,
     USERS,
     Change,

@@ -11,7 +11,7 @@ from vstream.apply.region_change import PlannedChange, RegionResult, ServersNotS
 from vstream.health.live.drain import DrainState
 from vstream.plan import saved
 from vstream.plan.live.dead_regions import DeathReport, DeathVerdict
-from vstream.plan.plan import Plan
+from vstream.plan.model import Plan
 
 
 def _mark_sentences(sign: str, style: str, sentences: Sequence[str]) -> Iterator[Text]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.capture.records import Sample
-from vstream.capture.verdict.verdict import CaseStatus
+from vstream.capture.verdict.model import CaseStatus
 from vstream.cli.views import console
 from vstream.cli.views.cleaning import clean
 from vstream.formatting import format_count

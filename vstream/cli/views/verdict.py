@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.capture.records import FaultOutcome
+from vstream.capture.verdict.model import Availability, CaseStatus, Example, FaultVerdict, StreamVerdict, Verdict
 from vstream.capture.verdict.units import format_nanoseconds, format_share
-from vstream.capture.verdict.verdict import Availability, CaseStatus, Example, FaultVerdict, StreamVerdict, Verdict
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.finding_text import place, render_finding
 

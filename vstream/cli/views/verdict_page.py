@@ -18,8 +18,8 @@ from vstream import resources
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.verdict import units
 from vstream.capture.verdict.context import end_of_fault
+from vstream.capture.verdict.model import CaseKind, CaseStatus, FaultVerdict, Timeline, Verdict
 from vstream.capture.verdict.units import format_nanoseconds
-from vstream.capture.verdict.verdict import CaseKind, CaseStatus, FaultVerdict, Timeline, Verdict
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import example_line
 from vstream.formatting import format_count

@@ -20,7 +20,7 @@ from vstream.jetstream.answers import convert_malformed_errors, parse_list, requ
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.plan import Gate, GateKind
+from vstream.plan.model import Gate, GateKind
 from vstream.servers import leaders
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology

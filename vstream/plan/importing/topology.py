@@ -15,7 +15,7 @@ from vstream.plan.importing.discovered import Discovered, UndescribedItem, count
 from vstream.plan.importing.document import topology_document
 from vstream.plan.importing.recognise import RecognisedTopology, recognise
 from vstream.plan.importing.yaml_text import format_yaml
-from vstream.plan.plan import RULE, Plan, kind_of
+from vstream.plan.model import RULE, Plan, kind_of
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role, Routing, Topology

@@ -18,7 +18,7 @@ from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, Disco
 from vstream.plan.importing.topology import make_routing_refusal
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
 from vstream.plan.live.observe import LEADER_TIMEOUT
-from vstream.plan.plan import RULE, kind_of
+from vstream.plan.model import RULE, kind_of
 from vstream.plan.rules import LoadedEntries
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Routing, ServerVersion

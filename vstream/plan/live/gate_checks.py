@@ -20,7 +20,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
 from vstream.plan.live.reader_positions import BEACON_HINT, TIMEOUT, LivePositionReader, LiveStream
-from vstream.plan.plan import Gate, GateKind
+from vstream.plan.model import Gate, GateKind
 from vstream.plan.transitions import seed_region
 from vstream.plan.transitions.pause_publishers import require_still_paused
 from vstream.timing import EXPIRY_SKEW_SECONDS, MAX_CLOCK_SKEW_SECONDS, MOVE_START_SECONDS

@@ -11,7 +11,7 @@ from vstream.jetstream.connection import Connection
 from vstream.jetstream.region_connections import connect_all, join_connections
 from vstream.plan.context import Observed
 from vstream.plan.live.reader_positions import LivePositionReader
-from vstream.plan.plan import RegionLoss
+from vstream.plan.model import RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions import promote_home
 from vstream.topology import physical

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Blocked, Create, FieldChange, Update
+from vstream.plan.model import Blocked, Create, FieldChange, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions.seed_region import SINCE
 from vstream.subjects.algebra import is_subset

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import ACCOUNT, USERS, Blocked, FieldChange, Note, Update
+from vstream.plan.model import ACCOUNT, USERS, Blocked, FieldChange, Note, Update
 from vstream.plan.stages import lists_client_subjects, lists_more_subjects
 from vstream.topology import stream_config
 from vstream.topology.bundle import RenderedStream

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vstream.plan.context import DiffContext
-from vstream.plan.plan import FieldChange, TransitionStep, Update
+from vstream.plan.model import FieldChange, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.subjects.algebra import FULL_WILDCARD, is_subset, overlaps

@@ -20,7 +20,7 @@ from dataclasses import replace
 from vstream.errors import RefusedError
 from vstream.plan.canonical import to_canonical_stream
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Blocked, FieldChange, GateKind, Plan, TransitionStep, Update, is_resumption
+from vstream.plan.model import Blocked, FieldChange, GateKind, Plan, TransitionStep, Update, is_resumption
 from vstream.plan.risk import Risk
 from vstream.topology.naming import is_paused, pause_subject
 from vstream.topology.stream_config import ObservedStream, StreamConfig

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from vstream.plan.consumer_failover import is_record, move_record, record_name
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Blocked, Create, CreateConsumer, Delete, FieldChange, Note, TransitionStep, Update
+from vstream.plan.model import Blocked, Create, CreateConsumer, Delete, FieldChange, Note, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.topology import physical

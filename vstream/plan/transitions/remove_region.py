@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import product
 
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Change, Delete, FieldChange, Plan, RegionLoss, TransitionStep, Update
+from vstream.plan.model import Change, Delete, FieldChange, Plan, RegionLoss, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.plan.stages import stage_of
 from vstream.topology import physical

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vstream.formatting import summarize_names
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Blocked, Create, FieldChange, Note, TransitionStep, Update
+from vstream.plan.model import Blocked, Create, FieldChange, Note, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
 from vstream.topology import physical

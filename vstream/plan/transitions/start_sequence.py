@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from vstream.formatting import quote_names
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Create, Note
+from vstream.plan.model import Create, Note
 from vstream.topology.model import Role
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, parse_positions, with_recorded_positions
 

@@ -19,7 +19,7 @@ import resource
 import signal
 from contextlib import suppress
 
-from vstream.lab.links.proxy.proxy import Proxy, read_orders
+from vstream.lab.links.proxy.fronts import Proxy, read_orders
 
 _MAX_DESCRIPTORS = 16384
 
