@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
-from vstream.audit.normalise.normalise import COPIES, substream_id
+from vstream.audit.normalise.message_copies import COPIES, substream_id
 from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.reconcile.bucket_digests import mix
 from vstream.audit.spark.local_frames import make_table

@@ -21,8 +21,8 @@ from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session
+from vstream.audit.state.audit_state import AuditState
 from vstream.audit.state.incremental import StateMessages, judge_unverified
-from vstream.audit.state.state import AuditState
 from vstream.audit.tables.audit_tables import read_live_messages
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tests.support.command import vstream
 from tests.support.labs import processes_in
 from tests.support.night import with_night
-from vstream.audit.extract.plan import plan_extraction
+from vstream.audit.extract.extract_plan import plan_extraction
 from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.tables import audit_tables

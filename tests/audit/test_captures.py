@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
+from vstream.audit.extract.extraction import ArrowTables
 from vstream.audit.extract.from_capture import extract_capture
-from vstream.audit.extract.read_plan import ArrowTables
 from vstream.audit.judge import keys
 from vstream.audit.judge.client_journal import JOURNAL, make_journal_table
-from vstream.audit.normalise.normalise import COPIES
+from vstream.audit.normalise.message_copies import COPIES
 from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.reconcile.classify import DIFFERENCES
 from vstream.audit.report import AuditVerdict, Report

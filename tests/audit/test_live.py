@@ -23,10 +23,10 @@ from tests.support.night import with_night
 from vstream.audit import follow
 from vstream.audit.connector import stream_snapshots
 from vstream.audit.connector.values import ReadSnapshot, SourceCursor, StreamRef
-from vstream.audit.extract import plan as planning
+from vstream.audit.extract import extract_plan
+from vstream.audit.extract.extract_plan import plan_extraction, take_complete_snapshots
+from vstream.audit.extract.extraction import read_in_process, read_plan
 from vstream.audit.extract.from_capture import extract_capture
-from vstream.audit.extract.plan import plan_extraction, take_complete_snapshots
-from vstream.audit.extract.read_plan import read_in_process, read_plan
 from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.follow import Follower
 from vstream.audit.pipeline import AuditPipeline
@@ -442,7 +442,7 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
             assert rows == sorted(audit_tables.ExecutorMemory(spark=spark, scratch=scratch).load(extraction).collect())
     # The clock here is wrong, and those of servers are not.
     for wrong in (2, -2):
-        set_clock(monkeypatch, planning, wrong)
+        set_clock(monkeypatch, extract_plan, wrong)
         since_ns = time.time_ns() + (wrong - 1) * 3600 * 10**9
         extraction = plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
         assert audit_tables.extract_tables(spark, extraction, tmp_path).messages.count() == 6 * MESSAGES_EACH
@@ -482,7 +482,7 @@ def follower(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Follower:
-    for module in (follow, planning):
+    for module in (follow, extract_plan):
         set_clock(monkeypatch, module, request.param)
     context = AuditContext(subject="test", models={"foo": "virtual"})
     return Follower(

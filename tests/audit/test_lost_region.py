@@ -22,14 +22,14 @@ from tests.cli.test_audit import WANTED
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from vstream.audit.audit_session import AuditSession
+from vstream.audit.extract.extract_plan import plan_extraction
+from vstream.audit.extract.extraction import read_in_process
 from vstream.audit.extract.from_servers import plan_servers, read_servers
-from vstream.audit.extract.plan import plan_extraction
-from vstream.audit.extract.read_plan import read_in_process
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import AuditedServers, AuditProgress, AuditRequest, NamedTarget, SparkAddress
 from vstream.audit.run import begin_reading, read_and_judge
 from vstream.audit.run_pipeline import run_pipeline
-from vstream.audit.state.state import UnusableStateError
+from vstream.audit.state.audit_state import UnusableStateError
 from vstream.audit.tables.audit_tables import extract_tables
 from vstream.cli import options
 from vstream.cli.audit import find_target

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vstream.audit.connector.values import ABSENT, ReadSnapshot, StreamRef
-from vstream.audit.extract.plan import require_readable
+from vstream.audit.extract.extract_plan import require_readable
 from vstream.audit.request import AuditedTables, AuditRequest, NamedTarget, reserve_outputs, uri_of
 from vstream.cli.app import run
 from vstream.cli.audit import find_target

@@ -10,8 +10,8 @@ from nats.js import JetStreamContext
 
 from tests.support.command import Ran, vstream
 from tests.support.labs import fetch_all
-from vstream.audit.extract.plan import plan_extraction
-from vstream.audit.extract.read_plan import read_in_process
+from vstream.audit.extract.extract_plan import plan_extraction
+from vstream.audit.extract.extraction import read_in_process
 from vstream.audit.tables.schema import STREAMS
 from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology

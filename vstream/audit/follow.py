@@ -23,9 +23,9 @@ from vstream.audit.audit_session import AuditSession
 from vstream.audit.connector.stream_snapshots import ask_for_period
 from vstream.audit.connector.values import Access, ReadSnapshot, StreamRef
 from vstream.audit.extract import server_access
+from vstream.audit.extract.extract_plan import ExtractPlan, take_complete_snapshots, to_server_clock
+from vstream.audit.extract.extraction import Extraction, ProcessMemory, read_plan
 from vstream.audit.extract.from_servers import make_context
-from vstream.audit.extract.plan import ExtractPlan, take_complete_snapshots, to_server_clock
-from vstream.audit.extract.read_plan import Extraction, ProcessMemory, read_plan
 from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import Report
 from vstream.audit.request import LOCAL_SCHEME, MAX_STREAMS_WITH_FIGURES, AuditedServers, AuditRequest

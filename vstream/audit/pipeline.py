@@ -17,10 +17,12 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from vstream.audit.judge import delays, judge, keys
+from vstream.audit.judge import delays, keys
 from vstream.audit.judge.independent_tables import IndependentTables, begin_independent_tables
-from vstream.audit.normalise import normalise
-from vstream.audit.reconcile import classify, deleted_everywhere, differing_messages, one_pass, order, reconcile
+from vstream.audit.judge.make_report import Evidence, make_report
+from vstream.audit.normalise.message_copies import COPIES, collect_origin_facts, make_copies
+from vstream.audit.reconcile import classify, deleted_everywhere, differing_messages, one_pass, order
+from vstream.audit.reconcile.buckets import BUCKET_SIZE, BUCKETS, build_substreams, find_suspects
 from vstream.audit.report import Report
 from vstream.audit.request import MAX_STREAMS_WITH_FIGURES, AuditStage
 from vstream.audit.spark.daemon_threads import DaemonExecutor
@@ -64,7 +66,7 @@ class AuditPipeline:
     context: AuditContext
     first_stage: AuditStage = AuditStage.NORMALISE
     on_stage: Callable[[AuditStage], None] = lambda _: None
-    bucket_size: int = reconcile.BUCKET_SIZE
+    bucket_size: int = BUCKET_SIZE
     max_on_driver: int = _MAX_MESSAGES_ON_DRIVER
     """The number of messages up to which rows are processed on the driver."""
     max_shown: int = MAX_STREAMS_WITH_FIGURES
@@ -88,10 +90,10 @@ class AuditPipeline:
         on_driver = self._is_on_driver(facts) and facts.messages <= _MAX_MESSAGES_LOCAL_TABLE
 
         def normalise_rows() -> DataFrame:
-            rows = normalise.make_copies(messages, facts, normalise.collect_origin_facts(messages, facts))
-            return make_local(rows, normalise.COPIES) if on_driver else rows
+            rows = make_copies(messages, facts, collect_origin_facts(messages, facts))
+            return make_local(rows, COPIES) if on_driver else rows
 
-        copies = self._run_stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, on_driver=on_driver)
+        copies = self._run_stage(AuditStage.NORMALISE, "copies", COPIES, normalise_rows, on_driver=on_driver)
         # Sealed after each stage: if the audit is killed in the next one, `--from` begins with that.
         self.store.seal()
         threads = DaemonExecutor(_MAX_THREADS)
@@ -120,13 +122,11 @@ class AuditPipeline:
         """The buckets, and the DIFFERENCES of messages; *files* are those of `copies`, if it is stored in files."""
         if self._is_done(AuditStage.RECONCILE):
             read = self.store.read_earlier
-            return read("buckets", reconcile.BUCKETS), read("differences", classify.DIFFERENCES)
+            return read("buckets", BUCKETS), read("differences", classify.DIFFERENCES)
         with self._measure(AuditStage.RECONCILE):
-            substreams, on_driver = reconcile.build_substreams(copies, facts), self._is_on_driver(facts)
+            substreams, on_driver = build_substreams(copies, facts), self._is_on_driver(facts)
             folded = one_pass.fold_copies(copies, facts, substreams, files, on_driver=on_driver, size=self.bucket_size)
-        buckets = self._run_stage(
-            AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, on_driver=True
-        )
+        buckets = self._run_stage(AuditStage.RECONCILE, "buckets", BUCKETS, lambda: folded.digests, on_driver=True)
         out_of_order = self._run_stage(
             AuditStage.RECONCILE,
             "out_of_order",
@@ -191,7 +191,7 @@ class AuditPipeline:
         spark = copies.sparkSession
         with without_codegen(spark):
             steps = None if folded.is_in_order else out_of_order
-            suspected = set(reconcile.find_suspects(folded.buckets, steps, facts, size=self.bucket_size))
+            suspected = set(find_suspects(folded.buckets, steps, facts, size=self.bucket_size))
             purged = classify.find_purged_buckets(copies, facts, size=self.bucket_size)
             if purged is not None:
                 suspected.update(plain_rows(collect_arrow(purged)))
@@ -256,7 +256,7 @@ class AuditPipeline:
         broken = tables.journal_differences()
         diverged_keys = keys.find_diverged_keys(copies, facts, buckets, shared_keys)
         recovery = delays.measure_recovery(hops, differences, facts, windows) if windows else None
-        evidence = judge.Evidence(
+        evidence = Evidence(
             facts=facts,
             copies=copies,
             buckets=buckets,
@@ -270,4 +270,4 @@ class AuditPipeline:
             recovery=None if recovery is None else keep("recovery", recovery, delays.RECOVERY),
             publish_outcomes=tables.publish_outcomes(),
         )
-        return judge.judge(evidence, self.context, self._limit_shown(facts))
+        return make_report(evidence, self.context, self._limit_shown(facts))

@@ -18,7 +18,7 @@ from tests.support.shared_lab import shared_lab
 from tests.support.topologies import begin_topology
 from vstream.audit.connector.stream_snapshots import ask_for_period
 from vstream.audit.connector.values import CONSUMER
-from vstream.audit.extract.plan import plan_extraction
+from vstream.audit.extract.extract_plan import plan_extraction
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import is_from_leader
 from vstream.jetstream.connection import Connection, connect

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from vstream.audit.connector.values import ReadSnapshot, StreamRef
-from vstream.audit.extract.plan import with_planned_limits
+from vstream.audit.extract.extract_plan import with_planned_limits
 from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.tables.schema import STREAMS
 

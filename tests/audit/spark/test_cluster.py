@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from tests.support.spark_cluster import Cluster, cluster
-from vstream.audit.extract.plan import plan_extraction
+from vstream.audit.extract.extract_plan import plan_extraction
 from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.spark.session import SMALL_SETTINGS
 from vstream.audit.tables import audit_tables

@@ -19,8 +19,8 @@ from vstream.audit.connector.values import CONSUMER, ReadSnapshot, StreamRef
 from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import Report
 from vstream.audit.spark.local_frames import make_table
+from vstream.audit.state.audit_state import MANIFEST, AuditState, StateManifest, StateUpdate
 from vstream.audit.state.incremental import StateMessages, judge_unverified
-from vstream.audit.state.state import MANIFEST, AuditState, StateManifest, StateUpdate
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS
 from vstream.audit.tables.table_store import TableStore

@@ -17,9 +17,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.support.captures import make_manifest
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit.connector.values import ABSENT, Access
+from vstream.audit.extract.extract_plan import plan_extraction
+from vstream.audit.extract.extraction import read_in_process
 from vstream.audit.extract.from_capture import extract_capture
-from vstream.audit.extract.plan import plan_extraction
-from vstream.audit.extract.read_plan import read_in_process
 from vstream.audit.tables import audit_tables
 from vstream.audit.tables.schema import MESSAGES, STREAMS
 from vstream.capture.digest import digest, to_signed_int64
@@ -244,7 +244,7 @@ url, scratch = sys.argv[1:]
 conf = {**SMALL_SETTINGS, "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 with open_session(master="local-cluster[1,1,1024]", conf=conf) as spark:
     from vstream.audit.tables import audit_tables
-    from vstream.audit.extract.plan import plan_extraction
+    from vstream.audit.extract.extract_plan import plan_extraction
     endpoint = Endpoint(urls=(url,), user="reader", password_env="VSTREAM_READER_PASSWORD")
     tables = audit_tables.extract_tables(spark, plan_extraction(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
     shown = tables.messages._jdf.queryExecution().toString()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from threading import Event
 
-from vstream.audit.extract.read_plan import ArrowTables
+from vstream.audit.extract.extraction import ArrowTables
 from vstream.audit.spark.daemon_threads import DaemonExecutor
 
 _STOP_TIMEOUT = 1.0

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from vstream.audit.audit_session import AuditSession
 from vstream.audit.connector.values import ReadSnapshot, SourceCursor, StreamRef
 from vstream.audit.extract.background_read import BackgroundRead
-from vstream.audit.extract.read_plan import ArrowTables
+from vstream.audit.extract.extraction import ArrowTables
 from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.extract.target_reader import AuditInput, TargetReader
 from vstream.audit.judge.client_journal import make_journal_table

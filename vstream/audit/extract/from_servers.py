@@ -13,13 +13,13 @@ from pathlib import Path
 
 from vstream.audit.audit_session import AuditSession
 from vstream.audit.extract.background_read import BackgroundRead
-from vstream.audit.extract.plan import ExtractPlan, plan_extraction
-from vstream.audit.extract.read_plan import read_in_process
+from vstream.audit.extract.extract_plan import ExtractPlan, plan_extraction
+from vstream.audit.extract.extraction import read_in_process
 from vstream.audit.extract.target_reader import AuditInput, TargetReader
 from vstream.audit.request import AuditedServers, AuditRequest, SparkAddress
 from vstream.audit.spark.spark_errors import convert_spark_errors, is_read_error
+from vstream.audit.state.audit_state import AuditState, UnusableStateError
 from vstream.audit.state.incremental import read_with_state
-from vstream.audit.state.state import AuditState, UnusableStateError
 from vstream.audit.tables.audit_tables import extract_tables, store_tables, to_spark
 from vstream.audit.tables.context import AuditContext
 from vstream.errors import NotReachableError, VstreamError

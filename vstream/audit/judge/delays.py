@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from vstream.audit.finding_kinds import MISSING, FindingKind
-from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE
+from vstream.audit.reconcile.buckets import BUCKET_SIZE, MESSAGE
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.tables.schema import make_schema
 from vstream.audit.tables.stream_facts import StreamFacts

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
-from vstream.audit.reconcile.reconcile import MESSAGE, ORIGIN
+from vstream.audit.reconcile.buckets import MESSAGE, ORIGIN
 from vstream.audit.tables.schema import make_schema
 from vstream.audit.tables.stream_facts import StreamFacts
 

@@ -5,7 +5,7 @@ Each module answers one question, in this order:
 
 * `one_pass`: what digest does each bucket of messages have in each stream, and where is the order broken?
   `bucket_digests` computes both for one file or partition.
-* `reconcile`: which buckets differ?
+* `buckets`: which buckets differ?
 * `differing_messages`: which messages of these buckets differ?
 * `classify`: what is wrong with each of them? If a reader lacks it, `absence` says why, and `removal` whether its origin
   may have removed it.

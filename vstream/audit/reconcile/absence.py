@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from vstream.audit.connector.stream_snapshots import SKEW_NS
 from vstream.audit.finding_kinds import FindingKind
-from vstream.audit.reconcile.reconcile import MESSAGE, ORIGIN, add_part
+from vstream.audit.reconcile.buckets import MESSAGE, ORIGIN, add_part
 from vstream.audit.reconcile.removal import (
     LATE_NS,
     find_longest_delay,

@@ -32,16 +32,16 @@ _HASHED_TEXT_BYTES: Final = 1 << 20
 """Number of bytes of text that are hashed together."""
 _HASH_BASE_POWERS: Final[list[NDArray[np.uint64]]] = [np.ones(1, np.uint64), np.ones(1, np.uint64)]
 COLUMNS: Final = ("substream", "seq", "origin_seq", "digest", "key", "sent_subject")
-"""The columns of `normalise.COPIES` that are read."""
+"""The columns of `message_copies.COPIES` that are read."""
 _SEGMENT_COLUMNS: Final = ("seq", "least", "last_seq", "greatest")
 DIGEST_COLUMNS: Final = ("copies", "payloads", "keys", "subjects", "with_subject")
-"""The columns of `reconcile.BUCKETS` that are sums: those of several files can be added."""
+"""The columns of `buckets.BUCKETS` that are sums: those of several files can be added."""
 FOLDED: Final = make_schema("""
     substream bigint not null, bucket bigint, copies bigint, payloads bigint, keys bigint, subjects bigint,
     with_subject bigint, least bigint, greatest bigint, seq bigint, last_seq bigint
 """)
 """
-Columns of FOLDED. Rows with a *bucket* are digests, as in `reconcile.BUCKETS`; *least* and *greatest* are null
+Columns of FOLDED. Rows with a *bucket* are digests, as in `buckets.BUCKETS`; *least* and *greatest* are null
 if a substream has no origin. Rows without a bucket are segments: adjacent rows of a substream in a file with
 non-decreasing sequences and increasing sequences in the origin, from *seq* and *least* to *last_seq* and *greatest*.
 """

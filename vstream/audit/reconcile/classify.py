@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from vstream.audit.finding_kinds import MISSING, FindingKind
 from vstream.audit.reconcile.absence import classify_absent
+from vstream.audit.reconcile.buckets import BUCKET_SIZE, MESSAGE, ORIGIN, add_part, select_rows_near
 from vstream.audit.reconcile.differing_messages import DifferingMessages
-from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, add_part, select_rows_near
 from vstream.audit.reconcile.removal import (
     find_oldest_at_origins,
     is_early_at_origin,

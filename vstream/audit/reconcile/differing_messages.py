@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from vstream.audit.normalise.normalise import COPIES
-from vstream.audit.reconcile.reconcile import BUCKET_SIZE, MESSAGE, ORIGIN, select_rows_near
+from vstream.audit.normalise.message_copies import COPIES
+from vstream.audit.reconcile.buckets import BUCKET_SIZE, MESSAGE, ORIGIN, select_rows_near
 from vstream.audit.spark.local_frames import collect_arrow, from_arrow, plain_rows
 from vstream.audit.tables.schema import make_schema
 from vstream.audit.tables.stream_facts import StreamFacts
@@ -29,7 +29,7 @@ _EXTENTS: Final = make_schema(
 
 @value_class
 class DifferingMessages:
-    """The part of `copies` (`normalise.COPIES`) to classify, with all rows of each message in it."""
+    """The part of `copies` (`message_copies.COPIES`) to classify, with all rows of each message in it."""
 
     differing: DataFrame
     """Messages that may differ between streams."""
@@ -119,7 +119,7 @@ def _find_behind(rows: pa.Table, out_of_order: DataFrame) -> pa.Table:
 
 
 def count_rows(buckets: pa.Table, suspects: Collection[tuple[str, str, str, int]]) -> int:
-    """The number of rows in the buckets *suspects*, summed from *buckets* (`reconcile.BUCKETS`)."""
+    """The number of rows in the buckets *suspects*, summed from *buckets* (`buckets.BUCKETS`)."""
     rows = plain_rows(buckets.select([*ORIGIN, "bucket", "copies"])) if suspects else ()
     return sum(copies for *bucket, copies in rows if tuple(bucket) in suspects)
 

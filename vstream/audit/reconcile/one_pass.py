@@ -28,7 +28,7 @@ from vstream.audit.reconcile.bucket_digests import (
     make_partition_fold,
     merge_digests,
 )
-from vstream.audit.reconcile.reconcile import (
+from vstream.audit.reconcile.buckets import (
     BUCKET_SIZE,
     BUCKETS,
     SUBSTREAMS,

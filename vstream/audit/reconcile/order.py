@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from vstream.audit.finding_kinds import FindingKind
 from vstream.audit.reconcile.bucket_digests import GIVEN_UP_LAST_SEQ
-from vstream.audit.reconcile.reconcile import MESSAGE, ORIGIN
+from vstream.audit.reconcile.buckets import MESSAGE, ORIGIN
 from vstream.audit.tables.schema import make_schema
 
 OUT_OF_ORDER: Final = make_schema("""
@@ -68,7 +68,7 @@ def find_out_of_order(copies: DataFrame, substreams: DataFrame) -> DataFrame:
     """
     OUT_OF_ORDER of `copies`, each of a single row; empty if every reader has every message once and in order.
 
-    Only the *substreams* (`reconcile.SUBSTREAMS`) of readers are checked.
+    Only the *substreams* (`buckets.SUBSTREAMS`) of readers are checked.
     """
     readers = substreams.where("not is_origin and origin is not null")
     along = Window.partitionBy("substream").orderBy("seq", "least").rowsBetween(Window.unboundedPreceding, -1)

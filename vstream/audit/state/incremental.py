@@ -24,14 +24,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from vstream.audit.codes import BY_KIND
-from vstream.audit.extract.plan import ExtractPlan
-from vstream.audit.extract.read_plan import read_plan
+from vstream.audit.extract.extract_plan import ExtractPlan
+from vstream.audit.extract.extraction import read_plan
 from vstream.audit.finding_kinds import FindingKind
 from vstream.audit.pipeline import AuditPipeline, AuditResult
 from vstream.audit.report import Report
 from vstream.audit.request import SMALL_AUDIT_MESSAGES, AuditProgress
 from vstream.audit.spark.local_frames import collect_arrow, from_arrow, make_table, plain_rows
-from vstream.audit.state.state import AuditState
+from vstream.audit.state.audit_state import AuditState
 from vstream.audit.state.verified import (
     NO_ROUTE,
     VerifiedPart,
@@ -57,7 +57,7 @@ MAX_JUDGED: Final = 200_000
 
 @value_class
 class StateMessages:
-    """The messages of an audit with a *state*: those that it keeps, and the *arrivals* (`from_servers.read_plan`), which it does not."""
+    """The messages of an audit with a *state*: those that it keeps, and the *arrivals* (`extraction.read_plan`), which it does not."""
 
     state: AuditState
     verified: VerifiedPart

@@ -19,8 +19,8 @@ from vstream.audit.connector.reading import make_group_reader
 from vstream.audit.connector.spark_types import make_arrow_schema
 from vstream.audit.connector.values import Access, ReadSnapshot, ReadTask, group_tasks, split_tasks
 from vstream.audit.extract import server_access
-from vstream.audit.extract.plan import ExtractPlan
-from vstream.audit.extract.read_plan import ArrowTables, read_plan
+from vstream.audit.extract.extract_plan import ExtractPlan
+from vstream.audit.extract.extraction import ArrowTables, read_plan
 from vstream.audit.request import uri_of
 from vstream.audit.spark.local_frames import from_arrow, make_table
 from vstream.audit.spark.session import is_local
@@ -59,7 +59,7 @@ def extract_tables(spark: SparkSession, plan: ExtractPlan, scratch: Path, uri: s
 
     They are written below *uri* (as `write_tables` does), if that is given, else to where Spark reads them soonest.
     *scratch* holds the credentials for executors. Even if only some subjects are read, `streams` counts all messages.
-    Raises as `read_plan.read_plan`.
+    Raises as `extraction.read_plan`.
     """
     if uri is not None:
         _begin_tables(spark, uri)

@@ -70,7 +70,7 @@ STREAMS = make_schema(
 Columns of `streams`. Every expected stream has a row. *first_seq* to *last_seq* is its content at *snapshot_ns* (its
 server's clock, nanoseconds since 1970): `messages` has everything in that range that was still stored when it was read,
 by *read_at_ns* of the same clock. Beyond it, `messages` has the *arrivals*, which came meanwhile to a stream that removes
-messages for newer ones of their subject, and show what was replaced (`from_servers.read_plan`). *error* says why a stream could not be read; then the columns before it are null, and `messages`
+messages for newer ones of their subject, and show what was replaced (`extraction.read_plan`). *error* says why a stream could not be read; then the columns before it are null, and `messages`
 has no rows of it. *path* says how it was read: `consumer`, `direct` or `capture`. *sources* are the cursors of a stream
 that sources others; *last_seq* in them is null if unknown, as servers before 2.15 do not report it, and 0 if nothing was
 sourced yet.

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit.connector import reading, stream_snapshots
 from vstream.audit.connector.values import ReadSnapshot, ReadTask, StreamRef, group_tasks, split_tasks
-from vstream.audit.extract.plan import ExtractPlan
+from vstream.audit.extract.extract_plan import ExtractPlan
 from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.spark.daemon_threads import DaemonExecutor
 from vstream.audit.tables.schema import MESSAGES

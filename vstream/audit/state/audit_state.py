@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from vstream.audit.connector.values import ReadSnapshot
-from vstream.audit.extract.plan import ExtractPlan
+from vstream.audit.extract.extract_plan import ExtractPlan
 from vstream.audit.request import uri_of
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.state.verified import Key, RemovedMessages, VerifiedPart, VerifiedVirtual, carry_over

@@ -73,7 +73,7 @@ class Substream(NamedTuple):
 
 
 def build_substreams(copies: DataFrame, facts: StreamFacts) -> list[Substream]:
-    """SUBSTREAMS of `copies` (`normalise.COPIES`), from the streams alone, except for origins that were created again."""
+    """SUBSTREAMS of `copies` (`message_copies.COPIES`), from the streams alone, except for origins that were created again."""
     names = [name for name in SUBSTREAMS.names if name not in ("substream", "region", "is_origin")]
     formers = copies.where(F.col("former") != "").select(*names).distinct().collect()
     places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in facts.substreams}
@@ -83,7 +83,7 @@ def build_substreams(copies: DataFrame, facts: StreamFacts) -> list[Substream]:
 
 
 def _substream_id_of(row: tuple[Any, ...]) -> int:
-    """What `normalise.substream_id` gives: Spark hashes each value with the hash before it as seed, and leaves out null."""
+    """What `message_copies.substream_id` gives: Spark hashes each value with the hash before it as seed, and leaves out null."""
     virtual, origin, former, stream, *_ = row
     result = _HASH_SEED
     for value in (virtual, stream, origin, former):

@@ -15,7 +15,7 @@ from vstream.audit.codes import BY_KIND, Count
 from vstream.audit.connector.values import ABSENT
 from vstream.audit.finding_kinds import MISSING, RANGED, FindingKind
 from vstream.audit.judge.delays import choose_one_in, compare_orders, measure_hops, summarize_delays
-from vstream.audit.reconcile.reconcile import ORIGIN
+from vstream.audit.reconcile.buckets import ORIGIN
 from vstream.audit.report import (
     Delay,
     MessageFinding,
@@ -70,7 +70,7 @@ class Evidence:
     publish_outcomes: DataFrame | None
 
 
-def judge(evidence: Evidence, context: AuditContext, max_shown: int | None = None) -> Report:
+def make_report(evidence: Evidence, context: AuditContext, max_shown: int | None = None) -> Report:
     """The report on *evidence*. With *max_shown*, only virtual streams that do not pass have figures, and so many at most."""
     streams = _describe_streams(evidence)
     places = dict.fromkeys(stream.region for stream in streams)
