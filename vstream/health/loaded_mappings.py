@@ -41,11 +41,6 @@ class MappingDifference:
     """How many other servers have."""
 
     @property
-    def code(self) -> str:
-        """The finding that explains it."""
-        return "VD402" if self.is_partial else "VD403"
-
-    @property
     def noun(self) -> str:
         """`3 rules`, or `1 entry` where accounts are among them."""
         is_rules = {kind_of(source) for source in self.sources} == {RULE}

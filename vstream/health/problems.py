@@ -1,26 +1,30 @@
-"""What is wrong in a snapshot, one line for each cause; and what could not be seen."""
+"""
+What is wrong in a snapshot, one line for each cause; and what could not be seen.
+
+The doctor's checks decide whether something is wrong, and have its code: here it is said for all streams at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from vstream.formatting import format_duration, summarize_names
-from vstream.health.doctor import CHECKS
-from vstream.health.doctor.check import LiveSystem
+from vstream.health.doctor import CHECKS, servers, sourcing, streams
+from vstream.health.doctor.check import DoctorCheck, LiveSystem
 from vstream.health.loaded_mappings import LoadedMappings, list_serving
 from vstream.health.pairs import is_unmeasured
 from vstream.health.snapshot import RegionSnapshot, Snapshot
 from vstream.health.status import AssessedPair, PairState, Problem, RegionStatus
 from vstream.topology.model import Topology
-from vstream.topology.replication import PhysicalStream, list_durables
+from vstream.topology.replication import PhysicalStream
 
-_PAIR_CODES = {
-    PairState.BEHIND: "VD203",
-    PairState.SILENT: "VD201",
-    PairState.ROLLED_BACK: "VD301",
-    PairState.LOSSY: "VD302",
+_PAIR_CHECKS = {
+    PairState.BEHIND: sourcing.stuck_source,  # which waits longer: a busy link is behind for some seconds
+    PairState.SILENT: sourcing.dead_source,
+    PairState.ROLLED_BACK: sourcing.rolled_back,
+    PairState.LOSSY: sourcing.lost_to_retention,
 }
-"""The finding that explains each state of a pair."""
+"""The check that explains each state of a pair."""
 
 
 def find_problems(
@@ -35,17 +39,18 @@ def find_problems(
         else:
             yield from _list_region_problems(snapshot, region, seen)
     for difference in loaded.differences():
-        yield Problem(about=", ".join(difference.servers), text=difference.evidence, code=difference.code)
+        differs = servers.half_reloaded if difference.is_partial else servers.other_rules
+        yield Problem(about=", ".join(difference.servers), text=difference.evidence, code=differs.code)
     for token in loaded.foreign_tokens:
-        yield Problem(about=", ".join(token.accounts), text=token.evidence, code="VD507")
+        yield Problem(about=", ".join(token.accounts), text=token.evidence, code=servers.foreign_account.code)
     for check in CHECKS:
         if check.is_in_status:
             for issue in check.find_issues(system):
                 yield Problem(about=issue.about, text=issue.evidence, code=check.code)
     yield from _list_stream_problems([stream for stream in physical if stream.place not in down], snapshot)
-    yield from _list_fragile(physical, snapshot)
+    yield from _list_fragile(topology, physical, snapshot)
     yield from _list_pair_problems(snapshot, pairs, down)
-    yield from _list_consumer_problems(topology, snapshot)
+    yield from _list_consumer_problems(system)
 
 
 def find_unknown(system: LiveSystem, regions: Sequence[RegionStatus]) -> Iterator[Problem]:
@@ -53,11 +58,11 @@ def find_unknown(system: LiveSystem, regions: Sequence[RegionStatus]) -> Iterato
     topology, snapshot = system.topology, system.snapshot
     for region in regions:
         if region.problem is not None and not _is_down(region) and not _list_silent_servers(snapshot, region):
-            yield Problem(about=region.name, text=region.problem, code="VD415")
+            yield Problem(about=region.name, text=region.problem, code=servers.unreachable_region.code)
     unmeasured = [pair for pair in system.pairs if is_unmeasured(pair, snapshot)]
     if unmeasured:
         more = f" (and {len(unmeasured) - 1:,} more)" if len(unmeasured) > 1 else ""
-        yield Problem(about=topology.name, text=f"{unmeasured[0].detail}{more}", code="VD206")
+        yield Problem(about=topology.name, text=f"{unmeasured[0].detail}{more}", code=sourcing.unmeasured_lag.code)
     yield from _list_unknown_mappings(topology, snapshot, system.loaded)
 
 
@@ -66,8 +71,8 @@ def _list_unknown_mappings(topology: Topology, snapshot: Snapshot, loaded: Loade
         yield Problem(about=topology.name, text=f"the loaded mapping rules are not known: {loaded.problem}")
         return
     for region in topology.regions:
-        servers = list_serving(topology, region.name, snapshot.servers)
-        unknown = [server for server in servers if server.may_serve and loaded.is_ok(server.name) is None]
+        serving = list_serving(topology, region.name, snapshot.servers)
+        unknown = [server for server in serving if server.may_serve and loaded.is_ok(server.name) is None]
         if unknown:
             why = next((server.rules_problem for server in unknown if server.rules_problem), None)
             names = summarize_names([server.name for server in unknown])
@@ -75,7 +80,7 @@ def _list_unknown_mappings(topology: Topology, snapshot: Snapshot, loaded: Loade
                 about=region.name,
                 text=f"the mapping rules that {names} loaded are not known: "
                 + (why or "no address under `monitor` leads there (`vstream probe` tries whether publishing works)"),
-                code="VD409",
+                code=servers.unread_server.code,
             )
 
 
@@ -88,58 +93,58 @@ def _describe_down(region: RegionStatus, pairs: Sequence[AssessedPair]) -> Probl
     """One line for a region that does not answer at all."""
     worst = min((pair.left for pair in pairs if pair.left is not None), default=None)
     left = "" if worst is None else f"; messages are lost in {format_duration(worst)}"
-    servers = "its server does not answer" if region.servers == 1 else f"none of its {region.servers} servers answers"
-    return Problem(about=f"{region.name} is down", text=f"{region.problem}; {servers}{left}", code="VD415")
+    silent = "its server does not answer" if region.servers == 1 else f"none of its {region.servers} servers answers"
+    text = f"{region.problem}; {silent}{left}"
+    return Problem(about=f"{region.name} is down", text=text, code=servers.unreachable_region.code)
 
 
 def _list_region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnapshot) -> Iterator[Problem]:
     if silent := _list_silent_servers(snapshot, region):
         texts = [] if region.problem is None else [region.problem]
         texts.append(f"{len(silent)} of {region.servers} servers do not answer: {summarize_names(silent)}")
-        yield Problem(about=region.name, text="; ".join(texts), code="VD415" if region.problem else "VD404")
+        fails = servers.unreachable_region if region.problem else servers.server_away
+        yield Problem(about=region.name, text="; ".join(texts), code=fails.code)
     if region.problem is None and seen.control is not None:
         yield Problem(
             about=region.name,
             text=f"JetStream API unavailable ({seen.control}): no new consumers, streams or changes from there; "
             "publishing, Direct Get and existing consumers work without it",
-            code="VD406",
+            code=servers.no_meta_leader.code,
         )
 
 
 def _list_silent_servers(snapshot: Snapshot, region: RegionStatus) -> list[str]:
-    servers = [server for server in snapshot.servers if server.region == region.name]
-    return [server.name for server in servers if server.url is not None and not server.is_reached]
+    return [server.name for server in snapshot.silent_servers if server.region == region.name]
 
 
 def _list_stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
-    absent, leaderless, silent = [], [], []
-    for stream in physical:
-        observed = snapshot.streams.get(stream.name)
-        if stream.name in snapshot.absent:
-            absent.append(stream.name)
-        elif observed is None:
-            # Where vstream could connect to no region, it is that which is said.
-            silent += [stream.name] if snapshot.was_connected else []
-        elif observed.leader is None:
-            leaderless.append(stream.name)
-    for about, names, code in (
-        ("streams do not exist", absent, "VD502"),
-        ("streams have no leader", leaderless, "VD503"),
-        ("streams do not answer", silent, "VD503"),
-    ):
-        if names:
-            yield Problem(about=f"{len(names):,} {about}", text=summarize_names(names), code=code)
+    absent, leaderless = streams.list_absent(physical, snapshot), streams.list_leaderless(physical, snapshot)
+    yield from _say_once(absent, "stream does not exist", "streams do not exist", streams.no_stream)
+    yield from _say_once(leaderless, "stream has no leader", "streams have no leader", streams.no_leader)
+    silent = streams.list_silent(physical, snapshot)
+    yield from _say_once(silent, "stream does not answer", "streams do not answer", streams.no_leader)
 
 
-def _list_fragile(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
+def _say_once(names: Sequence[str], singular: str, plural: str, check: DoctorCheck) -> Iterator[Problem]:
+    """One problem for all *names*; none if there are none."""
+    if names:
+        about = f"1 {singular}" if len(names) == 1 else f"{len(names):,} {plural}"
+        yield Problem(about=about, text=summarize_names(names), code=check.code)
+
+
+def _list_fragile(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
     """Streams that work, but survive fewer failures than in the topology."""
     few: dict[str, list[str]] = {}
-    for stream in physical:
-        observed, planned = snapshot.streams.get(stream.name), stream.fields.get("num_replicas")
-        if observed is not None and isinstance(planned, int) and observed.replicas < planned:
-            few.setdefault(f"{observed.replicas} of {planned} replicas", []).append(stream.name)
+    for stream, observed, planned in streams.list_made_smaller(physical, snapshot):
+        few.setdefault(f"{observed.replicas} of {planned} replicas", []).append(stream.name)
+    silent = {server.name for server in snapshot.silent_servers}
+    hurt = {seat.cluster for seat in topology.seats if seat.server.name in silent}
+    for stream, observed in streams.list_outdated(physical, snapshot):
+        # A server that does not answer is told already, and so is a stream without a leader.
+        if observed.leader is not None and topology.cluster_at(stream.place) not in hurt:
+            few.setdefault(f"{observed.current} of {observed.replicas} replicas up to date", []).append(stream.name)
     for share, names in few.items():
-        yield Problem(about=f"{len(names):,} streams have {share}", text=summarize_names(names), code="VD504")
+        yield from _say_once(names, f"stream has {share}", f"streams have {share}", streams.few_replicas)
 
 
 def _list_pair_problems(snapshot: Snapshot, pairs: Sequence[AssessedPair], down: set[str]) -> Iterator[Problem]:
@@ -158,31 +163,18 @@ def _list_pair_problems(snapshot: Snapshot, pairs: Sequence[AssessedPair], down:
         worst = max(group, key=lambda pair: pair.badness)
         times = f" ({len(group):,} streams)" if len(group) > 1 else ""
         left = "" if worst.left is None else f"; messages are lost in {format_duration(worst.left)}"
+        check = sourcing.no_source if sourcing.lacks_source(worst, snapshot) else _PAIR_CHECKS.get(state)
         yield Problem(
-            about=f"{origin} → {reader} {state.value}", text=f"{worst.detail}{times}{left}", code=_PAIR_CODES.get(state)
+            about=f"{origin} → {reader} {state.value}",
+            text=f"{worst.detail}{times}{left}",
+            code=None if check is None else check.code,
         )
 
 
-def _list_consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[Problem]:
-    """Problems of consumers whose streams work."""
-    absent, silent, paused = [], [], []
-    for durable in list_durables(topology):
-        stream = snapshot.streams.get(durable.stream)
-        if stream is None or stream.leader is None:
-            continue
-        key = durable.stream, durable.name
-        name, observed = f"{durable.stream} > {durable.name}", snapshot.consumers.get(key)
-        if key not in snapshot.consumers:
-            silent += [name] if snapshot.was_connected else []
-        elif observed is None:
-            absent.append(name)
-        elif observed.is_paused:
-            paused.append(name)
-    for names, singular, plural, code in (
-        (absent, "consumer does not exist", "consumers do not exist", "VD505"),
-        (silent, "consumer does not answer", "consumers do not answer", "VD506"),
-        (paused, "consumer is paused", "consumers are paused", "VD510"),
+def _list_consumer_problems(system: LiveSystem) -> Iterator[Problem]:
+    for check, singular, plural in (
+        (streams.no_consumer, "consumer does not exist", "consumers do not exist"),
+        (streams.silent_consumer, "consumer does not answer", "consumers do not answer"),
+        (streams.paused_consumer, "consumer is paused", "consumers are paused"),
     ):
-        if names:
-            subject = f"1 {singular}" if len(names) == 1 else f"{len(names):,} {plural}"
-            yield Problem(about=subject, text=summarize_names(names), code=code)
+        yield from _say_once([issue.about for issue in check.find_issues(system)], singular, plural, check)

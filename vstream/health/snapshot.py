@@ -239,6 +239,11 @@ class Snapshot:
         """Those whose monitoring port answered."""
         return tuple(server for server in self.servers if server.is_reached)
 
+    @property
+    def silent_servers(self) -> tuple[ServerSnapshot, ...]:
+        """Those whose monitoring address is known, and that did not answer."""
+        return tuple(server for server in self.servers if server.url is not None and not server.is_reached)
+
 
 def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSnapshot:
     """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises what `answers.convert_malformed_errors` expects if it is neither."""

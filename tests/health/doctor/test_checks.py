@@ -80,6 +80,20 @@ def unreachable() -> Snapshot:
     return replace(snapshot, regions=(replace(west, problem="no connection"), *rest))
 
 
+def without_api() -> Snapshot:
+    """As of a region whose servers have no monitoring address: they name no leader."""
+    snapshot = server(url=None, version=None, meta_leader=None, rules=None, gateways=None)
+    west, *rest = snapshot.regions
+    return replace(snapshot, regions=(replace(west, control="JetStream system temporarily unavailable"), *rest))
+
+
+def down() -> Snapshot:
+    """A region of which nothing answers, as others see it."""
+    snapshot = server(version=None, gateways=None, rules=None, problem="no answer")
+    streams = {name: seen for name, seen in snapshot.streams.items() if not name.endswith("west")}
+    return replace(snapshot, streams=streams, regions=unreachable().regions)
+
+
 PROVOKED: dict[str, Callable[[], Snapshot]] = {
     "VD101": lambda: config(
         "foo-read-west",
@@ -135,7 +149,6 @@ ELSEWHERE = {
 NOT_IN_STATUS = {
     "VD101": "all works until the next restart",
     "VD102": "all works until the next restart",
-    "VD202": "the line of the pair says it, without a code",
     "VD204": "it has happened, and all works now",
     "VD205": "it has happened, and all works now",
     "VD303": "the line of the pair says it, with VD203",
@@ -147,7 +160,6 @@ NOT_IN_STATUS = {
     "VD411": "all works with what servers have loaded",
     "VD412": "of servers, `status` says what streams suffer from",
     "VD413": "nothing is known to be wrong",
-    "VD504": "the stream works; `status` counts those that were made with fewer replicas",
 }
 """What `vstream status` leaves to the doctor, where it is as in PROVOKED, and why."""
 
@@ -354,6 +366,20 @@ def test_a_replica_may_be_a_little_behind_while_messages_come(quiet_for: float, 
     last_at = healthy().at - quiet_for
     snapshot = stream("foo-read-west", replicas=3, current=2, following=1, last_at=last_at)
     assert {finding.code for finding in examine(TOPOLOGY, BUNDLE, snapshot).findings} == codes
+    assert {problem.code for problem in assess(TOPOLOGY, snapshot, BUNDLE).problems} == codes
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ("1 stream has 2 of 3 replicas up to date", "VD504")),
+        ({"version": None, "rules": None}, ("west", "VD404")),
+    ],
+)
+def test_status_says_once_why_a_replica_is_missing(changes: dict[str, object], expected: tuple[str, str]) -> None:
+    snapshot = replace(stream("foo-read-west", replicas=3, current=2), servers=server(**changes).servers)
+    problems = assess(TOPOLOGY, snapshot, BUNDLE).problems
+    assert [(problem.about, problem.code) for problem in problems] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -469,6 +495,13 @@ def test_every_check_is_in_the_module_of_its_hundred() -> None:
         if module not in modules and check.code != "VD507":  # of servers: the code is older than this order
             misplaced.append(f"{check.code} is in {module}.py, and not in {' or '.join(modules)}")
     assert misplaced == [], "move the check, or take the next code of another hundred"
+
+
+@pytest.mark.parametrize("seen", [*PROVOKED.values(), without_api, down], ids=[*PROVOKED, "no API", "down"])
+def test_a_code_that_status_names_is_what_the_doctor_finds(seen: Callable[[], Snapshot]) -> None:
+    status, diagnosis = assess(TOPOLOGY, seen(), BUNDLE), examine(TOPOLOGY, BUNDLE, seen())
+    named = {problem.code for problem in (*status.problems, *status.unknown)}
+    assert named - {None} <= {finding.code for finding in diagnosis.findings}
 
 
 def test_codes_and_names_are_unique() -> None:

@@ -103,10 +103,9 @@ def server_away(system: LiveSystem) -> Iterator[Issue]:
     Start it. If it runs and hangs, look at its process and its log, and restart it. If it is lost for ever, remove it from
     the meta group: `nats server cluster peer-remove NAME`.
     """
-    for server in system.snapshot.servers:
-        if server.url is not None and not server.is_reached:
-            hint = _RESTART if server.hangs else _START
-            yield Issue(about=server.name, evidence=server.problem or "no answer", hint=hint)
+    for server in system.snapshot.silent_servers:
+        hint = _RESTART if server.hangs else _START
+        yield Issue(about=server.name, evidence=server.problem or "no answer", hint=hint)
 
 
 @check("VD405", "jetstream-off", drift=Drift.UNRELATED, is_in_status=True)
@@ -142,11 +141,18 @@ def no_meta_leader(system: LiveSystem) -> Iterator[Issue]:
     A majority of all servers must run and reach each other. If the majority is lost for ever, 2.15 can continue with
     fewer servers: `vstream repair meta`.
     """
+    hint = "start or reconnect a majority of the servers"
+    is_told = False
     for name, _, members in _list_meta_groups(system):
         leaders = Counter(server.meta_leader or "nobody" for server in members)
         if len(leaders) > 1 or "nobody" in leaders:
+            is_told = True
             votes = ", ".join(f"{count} say {leader}" for leader, count in sorted(leaders.items()))
-            yield Issue(about=name, evidence=f"who leads: {votes}", hint="start or reconnect a majority of the servers")
+            yield Issue(about=name, evidence=f"who leads: {votes}", hint=hint)
+    for region in system.snapshot.regions:
+        if region.problem is None and region.control is not None and not is_told:
+            evidence = f"from there, the JetStream API is not available: {region.control}"
+            yield Issue(about=region.name, evidence=evidence, hint=hint)
 
 
 @check("VD407", "meta-shape", Severity.WARNING, drift=Drift.DIFFERENCE)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vstream.findings import Severity
 from vstream.formatting import format_duration
 from vstream.health.doctor.check import APPLY, RESYNC, Drift, Issue, LiveSystem, check
-from vstream.health.snapshot import SourceSnapshot
+from vstream.health.snapshot import Snapshot, SourceSnapshot
 from vstream.health.status import AssessedPair, PairState
 
 _HALF_SHARE = 0.5
@@ -43,10 +43,15 @@ def no_source(system: LiveSystem) -> Iterator[Issue]:
     `vstream plan` shows the difference, `vstream apply` adds the source. It starts at its first message.
     """
     for pair in system.pairs:
-        reader = system.snapshot.streams.get(pair.reader)
-        is_known = reader is not None and reader.leader is not None and pair.origin in system.snapshot.streams
-        if is_known and _find_source(system, pair) is None:
+        if lacks_source(pair, system.snapshot):
             yield Issue(about=pair.reader, evidence=f"`{pair.origin}` is not among its sources", hint=APPLY)
+
+
+def lacks_source(pair: AssessedPair, snapshot: Snapshot) -> bool:
+    """Whether the reader of *pair*, which has a leader, does not source the origin, which is there."""
+    reader = snapshot.streams.get(pair.reader)
+    is_known = reader is not None and reader.leader is not None and pair.origin in snapshot.streams
+    return is_known and _find_source(snapshot, pair) is None
 
 
 @check("VD203", "stuck-source", drift=Drift.UNRELATED)
@@ -215,13 +220,13 @@ def retention_margin(system: LiveSystem) -> Iterator[Issue]:
 def _list_pairs(system: LiveSystem, state: PairState) -> Iterator[tuple[AssessedPair, SourceSnapshot]]:
     """The pairs in *state* whose streams both answer, each with the reader's view of the origin."""
     for pair in system.pairs:
-        source = _find_source(system, pair)
+        source = _find_source(system.snapshot, pair)
         if pair.state is state and source is not None and pair.origin in system.snapshot.streams:
             yield pair, source
 
 
-def _find_source(system: LiveSystem, pair: AssessedPair) -> SourceSnapshot | None:
-    reader = system.snapshot.streams.get(pair.reader)
+def _find_source(snapshot: Snapshot, pair: AssessedPair) -> SourceSnapshot | None:
+    reader = snapshot.streams.get(pair.reader)
     return None if reader is None else reader.find_source(pair.origin)
 
 

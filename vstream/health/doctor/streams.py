@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from vstream.findings import Severity
 from vstream.formatting import summarize_names
@@ -83,17 +83,19 @@ def goes_back(system: LiveSystem) -> Iterator[Issue]:
 
 def _list_configs(system: LiveSystem) -> Iterator[tuple[str, StreamConfig, tuple[Version, ...]]]:
     """Each stream with a known configuration, and the versions of the servers of its cluster."""
-    for stream, observed in _list_streams_seen(system):
+    for stream, observed in _list_seen(list_physical_streams(system.topology), system.snapshot):
         cluster = observed.cluster or system.topology.cluster_at(stream.place)
         versions = versions_in(system.snapshot, cluster)
         if observed.config is not None and versions:
             yield stream.name, StreamConfig(name=stream.name, fields=observed.config), versions
 
 
-def _list_streams_seen(system: LiveSystem) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
-    """Each physical stream with known state."""
-    for stream in list_physical_streams(system.topology):
-        observed = system.snapshot.streams.get(stream.name)
+def _list_seen(
+    streams: Iterable[PhysicalStream], snapshot: Snapshot
+) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
+    """Those of *streams* with known state."""
+    for stream in streams:
+        observed = snapshot.streams.get(stream.name)
         if observed is not None:
             yield stream, observed
 
@@ -121,7 +123,7 @@ def wrong_cluster(system: LiveSystem) -> Iterator[Issue]:
     ## What to do
     `vstream plan` shows the difference in `placement`; `vstream apply` moves the stream while it stays in use.
     """
-    for stream, observed in _list_streams_seen(system):
+    for stream, observed in _list_seen(list_physical_streams(system.topology), system.snapshot):
         expected = system.topology.cluster_at(stream.place)
         if observed.cluster is not None and observed.cluster != expected:
             yield Issue(
@@ -142,10 +144,15 @@ def no_stream(system: LiveSystem) -> Iterator[Issue]:
     ## What to do
     `vstream plan` shows it, `vstream apply` creates it.
     """
-    known_absent = system.snapshot.absent - system.snapshot.streams.keys()
-    absent = [stream.name for stream in list_physical_streams(system.topology) if stream.name in known_absent]
+    absent = list_absent(list_physical_streams(system.topology), system.snapshot)
     if absent:
         yield Issue(about=summarize_names(absent), evidence=f"{len(absent):,} do not exist", hint=APPLY)
+
+
+def list_absent(streams: Iterable[PhysicalStream], snapshot: Snapshot) -> list[str]:
+    """Those of *streams* that are known not to exist."""
+    known_absent = snapshot.absent - snapshot.streams.keys()
+    return [stream.name for stream in streams if stream.name in known_absent]
 
 
 @check("VD503", "no-leader", drift=Drift.UNRELATED)
@@ -159,19 +166,26 @@ def no_leader(system: LiveSystem) -> Iterator[Issue]:
     ## What to do
     A majority of its replicas must run: see VD404.
     """
-    silent = []
-    for stream in list_physical_streams(system.topology):
-        observed = system.snapshot.streams.get(stream.name)
-        is_leaderless = observed is not None and observed.leader is None
-        was_asked = stream.name not in system.snapshot.absent and system.snapshot.was_connected
-        if is_leaderless or (observed is None and was_asked):
-            silent.append(stream.name)
-    if silent:
+    streams = list_physical_streams(system.topology)
+    leaderless, silent = list_leaderless(streams, system.snapshot), list_silent(streams, system.snapshot)
+    names = [stream.name for stream in streams if stream.name in {*leaderless, *silent}]
+    if names:
         yield Issue(
-            about=summarize_names(silent),
-            evidence=f"{len(silent):,} without a leader, or without an answer",
+            about=summarize_names(names),
+            evidence=f"{len(names):,} without a leader, or without an answer",
             hint=_BRING_BACK,
         )
+
+
+def list_leaderless(streams: Iterable[PhysicalStream], snapshot: Snapshot) -> list[str]:
+    """Those of *streams* that a server has, and none leads."""
+    return [stream.name for stream, observed in _list_seen(streams, snapshot) if observed.leader is None]
+
+
+def list_silent(streams: Iterable[PhysicalStream], snapshot: Snapshot) -> list[str]:
+    """Those of *streams* that nobody answered for. Where vstream could connect to no region, nobody was asked."""
+    answered = snapshot.streams.keys() | snapshot.absent
+    return [stream.name for stream in streams if stream.name not in answered and snapshot.was_connected]
 
 
 @check("VD504", "few-replicas", Severity.WARNING, drift=Drift.UNRELATED)
@@ -185,17 +199,35 @@ def few_replicas(system: LiveSystem) -> Iterator[Issue]:
     ## What to do
     `vstream apply` restores the number. Look for VD404 and VD405; `nats stream cluster peer-remove` replaces a replica that never catches up.
     """
-    for stream, observed in _list_streams_seen(system):
+    streams = list_physical_streams(system.topology)
+    for stream, observed, planned in list_made_smaller(streams, system.snapshot):
+        evidence = f"it has {observed.replicas} of the {planned} replicas that the topology gives it"
+        yield Issue(about=stream.name, evidence=evidence, hint=APPLY)
+    for stream, observed in list_outdated(streams, system.snapshot):
+        evidence = f"{observed.current} of {observed.replicas} replicas are up to date"
+        hint = "bring back the servers that do not answer, or wait until they have caught up"
+        yield Issue(about=stream.name, evidence=evidence, hint=hint)
+
+
+def list_made_smaller(
+    streams: Iterable[PhysicalStream], snapshot: Snapshot
+) -> Iterator[tuple[PhysicalStream, StreamSnapshot, int]]:
+    """Those of *streams* that have fewer replicas than in the topology, and how many those are there."""
+    for stream, observed in _list_seen(streams, snapshot):
         planned = stream.fields.get("num_replicas")
         if isinstance(planned, int) and observed.replicas < planned:
-            evidence = f"it has {observed.replicas} of the {planned} replicas that the topology gives it"
-            yield Issue(about=stream.name, evidence=evidence, hint=APPLY)
+            yield stream, observed, planned
+
+
+def list_outdated(
+    streams: Iterable[PhysicalStream], snapshot: Snapshot
+) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
+    """Those of *streams* of which a replica is down, or has not caught up."""
+    for stream, observed in _list_seen(streams, snapshot):
         # Between two messages of a busy stream, a replica is often behind: the leader waits for the majority alone.
-        is_busy = observed.last_at is not None and system.snapshot.at - observed.last_at < _BUSY_SECONDS
+        is_busy = observed.last_at is not None and snapshot.at - observed.last_at < _BUSY_SECONDS
         if observed.current + is_busy * observed.following < observed.replicas:
-            evidence = f"{observed.current} of {observed.replicas} replicas are up to date"
-            hint = "bring back the servers that do not answer, or wait until they have caught up"
-            yield Issue(about=stream.name, evidence=evidence, hint=hint)
+            yield stream, observed
 
 
 @check("VD505", "no-consumer", drift=Drift.UNRELATED)
@@ -309,11 +341,11 @@ def paused_consumer(system: LiveSystem) -> Iterator[Issue]:
     ## What to do
     `nats consumer resume STREAM CONSUMER`, unless the pause is intended.
     """
-    for (stream, name), observed in sorted(system.snapshot.consumers.items()):
+    for durable in _list_led_consumers(system):
+        key = durable.stream, durable.name
+        observed = system.snapshot.consumers.get(key)
         if observed is not None and observed.is_paused:
-            yield Issue(
-                about=f"{stream} > {name}", evidence="it is paused", hint=f"`nats consumer resume {stream} {name}`"
-            )
+            yield Issue(about=" > ".join(key), evidence="it is paused", hint=f"`nats consumer resume {' '.join(key)}`")
 
 
 @check("VD511", "other-deliveries", drift=Drift.UNRELATED, is_in_status=True)
