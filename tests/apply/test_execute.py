@@ -10,7 +10,7 @@ from tests.support.night import repetitions
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, servers_with
 from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, execute_plan
-from vstream.cli.views import apply as outcome
+from vstream.cli.views import apply as apply_view
 from vstream.errors import NotPermittedError
 from vstream.jetstream import error_codes
 from vstream.topology.bundle import Bundle
@@ -204,7 +204,7 @@ async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None
     assert not plan.rule_changes
     applied = await execute_plan(plan, servers.administer(None))
     assert applied.unread_servers == ("east-1",)
-    output = " ".join(line.plain for line in outcome.render_applied(applied, "mappings.cfg"))
+    output = " ".join(line.plain for line in apply_view.render_applied(applied, "mappings.cfg"))
     assert "could not read whether the mappings of east-1 still use it" in output
     assert len(applied.skipped) == 6
     assert not applied.is_complete

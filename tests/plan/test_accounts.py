@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from vstream.apply.execute import execute_plan
-from vstream.cli.views import apply as outcome
+from vstream.cli.views import apply as apply_view
 from vstream.cli.views import plan as view
 from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import read_account
@@ -68,7 +68,7 @@ async def test_nothing_is_made_before_somebody_has_loaded_what_it_needs() -> Non
     assert applied.mappings_pending
     assert applied.skipped == plan.changes
     assert servers.calls == []
-    shown = " ".join(line.plain for line in outcome.render_applied(applied, "accounts.cfg"))
+    shown = " ".join(line.plain for line in apply_view.render_applied(applied, "accounts.cfg"))
     assert "accounts.cfg must be loaded by you" in shown
     assert "twice for a new account" in shown
 

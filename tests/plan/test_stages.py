@@ -12,7 +12,7 @@ import pytest
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, read_back, render_streams, servers_with
 from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, execute_plan
-from vstream.cli.views import apply as outcome
+from vstream.cli.views import apply as apply_view
 from vstream.cli.views import plan as view
 from vstream.errors import StalePlanError, VstreamError
 from vstream.plan.model import Gate, GateKind, Plan, TransitionStep, Update
@@ -221,7 +221,7 @@ async def test_a_resync_that_fails_ends_nothing() -> None:
     result = await run(servers, render_scaled(3))
     assert (result.is_complete, result.resynced, result.not_resynced) == (True, (), ("no answer within 10 s",))
     assert "not resynced: no answer within 10 s" in "\n".join(
-        line.plain for line in outcome.render_applied(result, "mappings.cfg")
+        line.plain for line in apply_view.render_applied(result, "mappings.cfg")
     )
 
 
@@ -406,7 +406,7 @@ async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> N
     assert len(applied.skipped) == 4
     assert servers.calls[-1] != "update foo-read-west"
     assert not [call for call in servers.calls if call.startswith("delete")]
-    shown = " ".join(line.plain for line in outcome.render_applied(applied, "mappings.cfg"))
+    shown = " ".join(line.plain for line in apply_view.render_applied(applied, "mappings.cfg"))
     assert "is at 3 of 9" in shown
     servers.gate_timeouts.clear()
     assert (await run(servers, regions(TWO))).is_complete

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vstream.plan.context import DiffContext, Outcome
+from vstream.plan.context import DiffContext, PlanItem
 from vstream.plan.model import Blocked, CreateConsumer, Delete, DeleteConsumer, FieldChange, UpdateConsumer
 from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
@@ -92,15 +92,15 @@ def to_canonical_consumer(fields: Mapping[str, Json]) -> dict[str, Json]:
     return dict(sorted(form.items()))
 
 
-def diff_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def diff_consumers(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """
     Add the changes that bring existing durables to those of the topology, and those that cannot be made.
 
     Durables of removed streams are not deleted separately: they go with their stream.
     """
-    yield from outcomes
+    yield from planned
     # What is forgotten is made again before its consumers.
-    forgotten = {outcome.config.name for outcome in outcomes if isinstance(outcome, Delete) and outcome.is_dead}
+    forgotten = {item.config.name for item in planned if isinstance(item, Delete) and item.is_dead}
     silent = {*context.observed.unanswered, *context.observed.silent_consumers} - forgotten
     for consumer in context.bundle.consumers:
         if consumer.config.stream not in silent:  # else the stream is blocked, which says it
@@ -114,7 +114,7 @@ def diff_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
                 yield DeleteConsumer(config=config, region=config.metadata.get(REGION_KEY))
 
 
-def _compare_consumer(consumer: RenderedConsumer, context: DiffContext, *, is_silent: bool) -> Iterable[Outcome]:
+def _compare_consumer(consumer: RenderedConsumer, context: DiffContext, *, is_silent: bool) -> Iterable[PlanItem]:
     observed = context.observed.consumers.get(consumer.config.stream, {}).get(consumer.config.durable)
     if is_silent:
         yield Blocked.because_unanswered(consumer)
@@ -124,7 +124,7 @@ def _compare_consumer(consumer: RenderedConsumer, context: DiffContext, *, is_si
         yield from _update(consumer, observed.config, context)
 
 
-def _update(consumer: RenderedConsumer, observed: ConsumerConfig, context: DiffContext) -> Iterable[Outcome]:
+def _update(consumer: RenderedConsumer, observed: ConsumerConfig, context: DiffContext) -> Iterable[PlanItem]:
     is_adopted = observed.owner != context.topology.name
     if is_adopted and not context.adopt & {observed.name, "all"}:
         owner = observed.owner

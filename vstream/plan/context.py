@@ -19,8 +19,8 @@ from vstream.topology.stream_config import ObservedStream
 from vstream.topology.units import Version, parse_version
 from vstream.value_class import value_class
 
-Outcome: TypeAlias = Change | Blocked | Note
-"""The result of comparing: a change, a blocked change, or a note for the reader."""
+PlanItem: TypeAlias = Change | Blocked | Note
+"""What a plan is made of: a change, a blocked change, or a note for the reader."""
 
 
 @value_class

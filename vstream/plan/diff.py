@@ -11,7 +11,7 @@ from typing import Any
 
 from vstream.plan import consumers
 from vstream.plan.canonical import is_known, to_canonical_stream
-from vstream.plan.context import DiffContext, Observed, Outcome
+from vstream.plan.context import DiffContext, Observed, PlanItem
 from vstream.plan.gates import gates_of, list_interrupted_gates
 from vstream.plan.model import (
     Blocked,
@@ -53,7 +53,7 @@ from vstream.topology.stream_config import (
 )
 from vstream.topology.units import format_version
 
-Transition = Callable[[Sequence[Outcome], DiffContext], Iterable[Outcome]]
+Transition = Callable[[Sequence[PlanItem], DiffContext], Iterable[PlanItem]]
 
 _MOVES_ALONE = (2, 15, 0)
 """No stream moves between servers of this version and those before: tried with 2.12, 2.14 and 2.15, both ways."""
@@ -75,17 +75,17 @@ def diff(topology: Topology, bundle: Bundle, observed: Observed, *, adopt: froze
             left_paused=tuple(name for name, stream in context.owned_streams.items() if is_paused(stream.config)),
             owned_stream_count=len(context.owned_streams),
         )
-    outcomes = [outcome for stream in bundle.streams for outcome in _compare_stream(stream, context)]
+    planned = [item for stream in bundle.streams for item in _compare_stream(stream, context)]
     for transition in _TRANSITIONS:
-        outcomes = [*transition(outcomes, context)]
-    return _plan_of(context, outcomes)
+        planned = [*transition(planned, context)]
+    return _plan_of(context, planned)
 
 
-def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
-    changes = [outcome for outcome in outcomes if isinstance(outcome, Change)]
+def _plan_of(context: DiffContext, planned: Sequence[PlanItem]) -> Plan:
+    changes = [item for item in planned if isinstance(item, Change)]
     changes.sort(key=lambda change: (stage_of(change), change.config.name))
-    blocked = [outcome for outcome in outcomes if isinstance(outcome, Blocked)]
-    blocked.sort(key=lambda outcome: outcome.name)
+    blocked = [item for item in planned if isinstance(item, Blocked)]
+    blocked.sort(key=lambda item: item.name)
     desired = context.desired_names
     compared = [name for name in context.streams if name in desired or name in context.owned_streams]
     gates = gates_of(changes, context)
@@ -99,7 +99,7 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
         leaving_servers=context.observed.leaving_servers,
         gates=gates,
         interrupted_gates=tuple(gate for gate in list_interrupted_gates(changes, context) if gate not in gates),
-        notes=tuple(outcome for outcome in outcomes if isinstance(outcome, Note)),
+        notes=tuple(item for item in planned if isinstance(item, Note)),
         owned_stream_count=len(context.owned_streams),
         desired_rule_count=context.desired_rule_count,
     )
@@ -119,7 +119,7 @@ def _compute_digest(context: DiffContext, names: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
+def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[PlanItem]:
     """
     The changes that make one physical stream as desired, in order; or why none can.
 
@@ -161,7 +161,7 @@ def _block_restored(stream: RenderedStream, observed: ObservedStream | None) -> 
     )
 
 
-def _compare_existing(stream: RenderedStream, observed: ObservedStream, context: DiffContext) -> Iterator[Outcome]:
+def _compare_existing(stream: RenderedStream, observed: ObservedStream, context: DiffContext) -> Iterator[PlanItem]:
     can_turn = change_consistency.can_become_sourced(stream, observed, context)
     if not can_turn and (blocked := _block_foreign(stream, observed, context)):
         yield blocked
@@ -176,7 +176,7 @@ def _compare_existing(stream: RenderedStream, observed: ObservedStream, context:
         yield from _update(stream, observed, fields, context)
 
 
-def _create(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
+def _create(stream: RenderedStream, context: DiffContext) -> Iterator[PlanItem]:
     # What takes over a former stream gets the history from there.
     follows_former = (stream.takes_over or "").startswith(FORMER_PREFIX)
     donor = None if follows_former else seed_region.donor_of(stream, context)
@@ -194,7 +194,7 @@ def _create(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
 
 def _update(
     stream: RenderedStream, observed: ObservedStream, fields: Sequence[FieldChange], context: DiffContext
-) -> Iterator[Outcome]:
+) -> Iterator[PlanItem]:
     """The update of *fields*, in steps such that no source starts over; or why it is impossible."""
     if blocked := _block_refused(stream, fields, context):
         yield blocked
@@ -371,16 +371,16 @@ def _sources_by_key(sources: Json, reader: str) -> dict[str, Any]:
     return by_key
 
 
-def _note_renames(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator[Outcome]:
+def _note_renames(planned: Sequence[PlanItem], context: DiffContext) -> Iterator[PlanItem]:
     """Note a new virtual stream with the shape of a removed one: people expect a rename to keep messages."""
-    yield from outcomes
+    yield from planned
     deleted: dict[str, set[tuple[str | None, Role | None]]] = {}
     messages: dict[str, int] = {}
-    for outcome in outcomes:
-        if isinstance(outcome, Delete):
-            virtual = outcome.config.virtual or ""
-            deleted.setdefault(virtual, set()).add((outcome.region, outcome.role))
-            messages[virtual] = max(messages.get(virtual, 0), outcome.messages)
+    for item in planned:
+        if isinstance(item, Delete):
+            virtual = item.config.virtual or ""
+            deleted.setdefault(virtual, set()).add((item.region, item.role))
+            messages[virtual] = max(messages.get(virtual, 0), item.messages)
     for virtual, streams in context.siblings.items():
         if any(stream.config.name in context.streams for stream in streams):
             continue

@@ -13,7 +13,7 @@ import pytest
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, servers_with
 from vstream.apply import execute as module
 from vstream.apply.execute import ApplyObserver, ApplyResult, execute_plan
-from vstream.cli.views import apply as outcome
+from vstream.cli.views import apply as apply_view
 from vstream.cli.views import plan as view
 from vstream.errors import RefusedError
 from vstream.plan import saved
@@ -84,7 +84,7 @@ async def test_it_is_paused_at_rest_changed_held_and_resumed(write: Mapping[str,
     ]
     result = await run(servers, desired)
     assert result.is_complete
-    assert "Applied: 2 streams, 1 reader resynced." in [line.plain for line in outcome.render_applied(result, "")]
+    assert "Applied: 2 streams, 1 reader resynced." in [line.plain for line in apply_view.render_applied(result, "")]
     calls = [call for call in servers.calls if call.endswith(WRITE)]
     assert [
         call for call in calls if call.startswith(("update", "gate publishes_are_stored", "gate quorum_is_current"))
@@ -223,7 +223,7 @@ async def test_it_stays_paused_while_its_new_servers_lack_something() -> None:
     result = await run(servers, render(CHANGES[0]), patience=0.0)
     assert [timeout.missing for timeout in result.gate_timeouts] == ["west-2 holds nothing yet"]
     assert servers.streams_by_name[WRITE].config.subjects == PAUSED
-    first, todo, *_ = [line.plain for line in outcome.render_applied(result, "mappings.cfg")]
+    first, todo, *_ = [line.plain for line in apply_view.render_applied(result, "mappings.cfg")]
     assert first == f'`{WRITE}` takes no publishes now: publishers get "no responders".'
     assert "Run `vstream apply` again" in todo
     # Also where the change is taken back meanwhile.
@@ -273,7 +273,7 @@ async def test_what_does_not_need_it_is_done_while_it_stays_paused() -> None:
     # They may lead the publishers of another region to it.
     assert "load mappings" not in servers.calls
     assert {change.config.name for change in result.skipped} == {WRITE, "bar-write-west", "bar-read-west"}
-    assert not any(line.plain.startswith("What comes after it") for line in outcome.render_applied(result, ""))
+    assert not any(line.plain.startswith("What comes after it") for line in apply_view.render_applied(result, ""))
     asked = {call for call in servers.calls if call.startswith("gate") and call.endswith(WRITE)}
     assert asked == {f"gate publishes_are_stored {WRITE}", f"gate quorum_is_current {WRITE}"}
     servers.gate_timeouts.clear()
@@ -475,7 +475,7 @@ async def test_it_is_said_on_which_subjects_a_stream_takes_publishes_again() -> 
         servers.gate_timeouts[f"quorum_is_current {WRITE}"] = lacks
         resumptions = select_resumptions(plan_change(servers, render()))
         result = await execute_plan(resumptions, servers.administer(render()), gate_timeout=0.0)
-        assert [line.plain for line in outcome.render_resumed(result)] == [sentence]
+        assert [line.plain for line in apply_view.render_resumed(result)] == [sentence]
 
 
 async def test_what_another_run_has_resumed_keeps_the_subjects_that_it_got() -> None:

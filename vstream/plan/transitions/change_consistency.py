@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from vstream.plan.context import DiffContext, Outcome
+from vstream.plan.context import DiffContext, PlanItem
 from vstream.plan.model import Blocked, Create, FieldChange, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions.seed_region import SINCE
@@ -60,14 +60,14 @@ def hint_for_mirror(stream: RenderedStream, fields: Sequence[FieldChange], conte
     return None
 
 
-def block_abandoned_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def block_abandoned_streams(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """
     Block the deletion of streams whose virtual stream gets another model, in which nothing takes over what they hold.
 
     Where the virtual stream has several regions, a mirror that would have to source says so, or the other way round.
     Where it has one, nothing of it stays.
     """
-    yield from outcomes
+    yield from planned
     for name, stream in sorted(context.undesired_streams.items()):
         virtual, role = stream.config.virtual or "", stream.config.metadata_value(ROLE_KEY)
         siblings = context.siblings.get(virtual, ())
@@ -113,9 +113,9 @@ def create_ordering_stream(change: Create) -> Iterator[Create | Update]:
     )
 
 
-def block_takeovers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def block_takeovers(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """Block read streams whose plain stream does not exist, or holds what the virtual stream does not have."""
-    yield from outcomes
+    yield from planned
     for stream in context.desired_streams:
         plain = stream.takes_over
         if plain is None or plain.startswith(FORMER_PREFIX):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from vstream.plan.context import DiffContext, Outcome
+from vstream.plan.context import DiffContext, PlanItem
 from vstream.plan.model import ACCOUNT, USERS, Blocked, FieldChange, Note, Update
 from vstream.plan.stages import lists_client_subjects, lists_more_subjects
 from vstream.topology import stream_config
@@ -97,9 +97,9 @@ def _block_other_layout(name: str, stream: stream_config.ObservedStream, routing
     return Blocked(name=name, region=stream.config.region, reason=reason, hint=hint)
 
 
-def block_stranded_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def block_stranded_streams(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """Block streams of others in the account of clients, whose JetStream API is to lead elsewhere."""
-    yield from outcomes
+    yield from planned
     for name, stream in sorted(context.streams.items()):
         if name.startswith(stream_config.FORMER_PREFIX) and stream.config.owner != context.topology.name:
             yield Blocked(
@@ -116,9 +116,9 @@ def _list_domains(context: DiffContext) -> frozenset[str]:
     return frozenset(region.name for region in topology.regions if profile_of(topology).has_domains)
 
 
-def block_unreachable_accounts(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def block_unreachable_accounts(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """Block streams that go, and whose account or domain would go before them."""
-    yield from outcomes
+    yield from planned
     domains = _list_domains(context)
     accounts = {account.name for account in context.bundle.accounts}
     if accounts and not domains and not any(name.startswith(stream_config.HIDDEN_PREFIXES) for name in accounts):
@@ -134,13 +134,13 @@ def block_unreachable_accounts(outcomes: Sequence[Outcome], context: DiffContext
             )
 
 
-def block_unreachable_sources(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def block_unreachable_sources(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """Block streams that would drop a source in a domain that the topology does not have: nobody can ask there."""
-    yield from outcomes
+    yield from planned
     domains = _list_domains(context)
     if not domains:
         return
-    for change in outcomes:
+    for change in planned:
         if not isinstance(change, Update):
             continue
         for origin in change.dropped_sources:
@@ -152,9 +152,9 @@ def block_unreachable_sources(outcomes: Sequence[Outcome], context: DiffContext)
                 )
 
 
-def block_mixed_account_changes(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def block_mixed_account_changes(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """Block new accounts where something else goes at the same time: servers would load both in one moment."""
-    yield from outcomes
+    yield from planned
     if all(rule.only_adds for rule in context.rule_changes):
         return
     for rule in context.rule_changes:
@@ -168,9 +168,9 @@ def block_mixed_account_changes(outcomes: Sequence[Outcome], context: DiffContex
             )
 
 
-def block_half_moved_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def block_half_moved_streams(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """Block the deletion of a layout that other changes of what servers load would cut off."""
-    yield from outcomes
+    yield from planned
     if all(rule.only_removes for rule in context.rule_changes):
         return
     for name, stream in sorted(context.undesired_streams.items()):
@@ -192,14 +192,14 @@ def swaps_subjects(stream: RenderedStream, fields: Sequence[FieldChange]) -> boo
     return adds and any(lists_more_subjects(change.after, change.before) for change in changes)
 
 
-def note_duplicate_imports(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def note_duplicate_imports(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """
     Note what publishers notice of another token for an account whose publishes are imported by hidden ones.
 
     A server adds the imports of the new token before it drops those of the old one (server/accounts.go,
     updateAccountClaimsWithRefresh), and what is published in between takes both.
     """
-    yield from outcomes
+    yield from planned
     digests = [{*(rule.before or ())} ^ {*(rule.after or ())} for rule in context.rule_changes if rule.source == USERS]
     for account in context.bundle.accounts:
         if not any((imported.to or "").startswith(f"{REGION_PREFIX}.") for imported in account.imports):
@@ -212,14 +212,14 @@ def note_duplicate_imports(outcomes: Sequence[Outcome], context: DiffContext) ->
             )
 
 
-def note_deaf_subscribers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def note_deaf_subscribers(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """
     Note who hears nothing of an account that servers of a cluster load one after the other.
 
     One that does not have an account yet drops what the others of its cluster tell it about subscriptions to it, and they never
     say it again (nats-server 8560).
     """
-    yield from outcomes
+    yield from planned
     accounts = [rule for rule in context.rule_changes if rule.kind == ACCOUNT]
     new = {account.source.partition(" ")[2] for account in accounts if account.before is None}
     sizes = Counter(address.region for address in context.bundle.servers)
@@ -237,9 +237,9 @@ def note_deaf_subscribers(outcomes: Sequence[Outcome], context: DiffContext) -> 
             )
 
 
-def note_profile_change(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator[Outcome]:
+def note_profile_change(planned: Sequence[PlanItem], context: DiffContext) -> Iterator[PlanItem]:
     """Note what clients notice of the planned step, where a topology moves to `accounts` (docs/changes.md)."""
-    yield from outcomes
+    yield from planned
     text = _write_profile_note(context)
     if text is not None:
         yield Note(name="clients", text=text)

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from vstream.errors import RefusedError
 from vstream.plan.canonical import to_canonical_stream
-from vstream.plan.context import DiffContext, Outcome
+from vstream.plan.context import DiffContext, PlanItem
 from vstream.plan.model import Blocked, FieldChange, GateKind, Plan, TransitionStep, Update, is_resumption
 from vstream.plan.risk import Risk
 from vstream.topology.naming import is_paused, pause_subject
@@ -31,19 +31,19 @@ _AFFECTED_SINCE = (2, 11, 0)
 _SAFE_SINCE = (2, 15, 0)
 
 
-def pause_while_moving(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def pause_while_moving(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """Pause what may lose messages while it moves or is scaled up, and resume it afterwards, also if an earlier run paused it."""
-    for outcome in outcomes:
-        observed = context.streams.get(outcome.config.name) if isinstance(outcome, Update) else None
-        if not isinstance(outcome, Update) or observed is None or outcome.step is not None:
-            yield outcome
-        elif _may_lose_messages(outcome, observed, context):
-            yield from _plan_steps(outcome, observed)
+    for item in planned:
+        observed = context.streams.get(item.config.name) if isinstance(item, Update) else None
+        if not isinstance(item, Update) or observed is None or item.step is not None:
+            yield item
+        elif _may_lose_messages(item, observed, context):
+            yield from _plan_steps(item, observed)
         elif is_paused(observed.config):
-            yield replace(outcome, fields=tuple(map(_as_resumed, outcome.fields)), step=TransitionStep.RESUME)
+            yield replace(item, fields=tuple(map(_as_resumed, item.fields)), step=TransitionStep.RESUME)
         else:
-            yield outcome
-    yield from _resume_blocked(outcomes, context)
+            yield item
+    yield from _resume_blocked(planned, context)
 
 
 def select_resumptions(plan: Plan) -> Plan:
@@ -74,9 +74,9 @@ def _without_other_fields(resumption: Update) -> Update:
     return replace(resumption, fields=tuple(field for field in resumption.fields if field.path == "subjects"))
 
 
-def _resume_blocked(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator[Update]:
+def _resume_blocked(planned: Sequence[PlanItem], context: DiffContext) -> Iterator[Update]:
     """Let streams go on that are paused, and cannot be made as the topology says."""
-    blocked = {outcome.name for outcome in outcomes if isinstance(outcome, Blocked)}
+    blocked = {item.name for item in planned if isinstance(item, Blocked)}
     for stream in context.desired_streams:
         observed = context.owned_streams.get(stream.config.name)
         if stream.config.name not in blocked or observed is None or not is_paused(observed.config):

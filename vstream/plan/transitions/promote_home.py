@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from vstream.plan.consumer_failover import is_record, move_record, record_name
-from vstream.plan.context import DiffContext, Outcome
+from vstream.plan.context import DiffContext, PlanItem
 from vstream.plan.model import Blocked, Create, CreateConsumer, Delete, FieldChange, Note, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
@@ -27,7 +27,7 @@ from vstream.topology.model import Role
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, ObservedStream, StreamConfig
 
 
-def plan_new_home(stream: RenderedStream, context: DiffContext) -> tuple[Outcome, ...]:
+def plan_new_home(stream: RenderedStream, context: DiffContext) -> tuple[PlanItem, ...]:
     """The remaining steps that create the origin *stream* in its new home; none if that is not needed."""
     if _replaced_copy(stream, context) is None:
         return ()
@@ -45,30 +45,30 @@ def can_replace_dead_origin(stream: RenderedStream, context: DiffContext) -> boo
     return _has_lost_home(stream, context) and _find_own_copy(stream, context) is not None
 
 
-def replace_copies(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def replace_copies(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """
     Delete each copy whose place an origin takes before that takes publishes, and name the consumers that go with it.
 
     What `vstream consumer sync` has kept beside it of dead regions goes over to the origin: it may be nowhere else.
     """
-    updates = [outcome for outcome in outcomes if isinstance(outcome, Update)]
+    updates = [item for item in planned if isinstance(item, Update)]
     opened = {update.config.name for update in updates if update.step is TransitionStep.OPEN}
     origins = {
         _replaced_copy(stream, context): stream for stream in context.desired_streams if stream.config.name in opened
     }
-    for outcome in outcomes:
-        if not isinstance(outcome, Delete) or outcome.config.name not in origins:
-            yield outcome
+    for item in planned:
+        if not isinstance(item, Delete) or item.config.name not in origins:
+            yield item
             continue
-        yield replace(outcome, is_replaced=True)
-        yield from _carry_records(outcome.config.name, origins[outcome.config.name], context)
-        durables = context.observed.consumers.get(outcome.config.name, {}).values()
+        yield replace(item, is_replaced=True)
+        yield from _carry_records(item.config.name, origins[item.config.name], context)
+        durables = context.observed.consumers.get(item.config.name, {}).values()
         going_on = sum(
             durable.config.owner == context.topology.name or is_record(durable.config) for durable in durables
         )
-        if number := context.streams[outcome.config.name].consumers - going_on:
-            text = f"is replaced by `{outcome.config.virtual}`: {number:,} consumers of clients go with it"
-            yield Note(name=outcome.config.name, text=text)
+        if number := context.streams[item.config.name].consumers - going_on:
+            text = f"is replaced by `{item.config.virtual}`: {number:,} consumers of clients go with it"
+            yield Note(name=item.config.name, text=text)
 
 
 def _carry_records(copy: str, origin: RenderedStream, context: DiffContext) -> Iterator[CreateConsumer]:
@@ -124,7 +124,7 @@ def _block(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -
     return None
 
 
-def _plan_steps(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -> Iterator[Outcome]:
+def _plan_steps(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -> Iterator[PlanItem]:
     name, donor = stream.config.name, copy.config.name
     if name in context.observed.unanswered:
         dead = StreamConfig(name=name, fields={})
@@ -165,7 +165,7 @@ def mirrors_of(virtual: str, streams: Iterable[ObservedStream], owner: str) -> t
     return tuple(mirrors)
 
 
-def _plan_rest(stream: RenderedStream, observed: ObservedStream) -> Iterator[Outcome]:
+def _plan_rest(stream: RenderedStream, observed: ObservedStream) -> Iterator[PlanItem]:
     if observed.config.mirror_name is not None:
         yield seed_region.stop_copy(stream, observed.config.mirror_name)
     yield _open(stream)
@@ -183,7 +183,7 @@ def _open(stream: RenderedStream) -> Update:
     )
 
 
-def continue_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def continue_consumers(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """A durable of a region whose stream has another name now goes on where it was: the sequences are the same."""
     mirrored = {stream.name for stream in context.topology.streams if stream.consistency.has_origin}
     former: dict[tuple[str, str | None, str], str] = {}
@@ -192,9 +192,9 @@ def continue_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Ite
             metadata, owner = durable.config.metadata, durable.config.owner
             if owner == context.topology.name and metadata.get(STREAM_KEY) in mirrored:
                 former[metadata[STREAM_KEY], metadata.get(REGION_KEY), durable.config.durable] = name
-    for outcome in outcomes:
-        if isinstance(outcome, CreateConsumer):
-            key = (outcome.config.metadata.get(STREAM_KEY, ""), outcome.region, outcome.config.durable)
-            yield replace(outcome, continues=former.get(key))
+    for item in planned:
+        if isinstance(item, CreateConsumer):
+            key = (item.config.metadata.get(STREAM_KEY, ""), item.region, item.config.durable)
+            yield replace(item, continues=former.get(key))
         else:
-            yield outcome
+            yield item

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from vstream.plan.context import DiffContext, Outcome
+from vstream.plan.context import DiffContext, PlanItem
 from vstream.plan.model import Change, Delete, FieldChange, Plan, RegionLoss, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.plan.stages import stage_of
@@ -32,9 +32,9 @@ CLOSED = f"{PHYSICAL_PREFIX}.closed"
 """What a closed write stream listens on begins with this. Users may not publish there."""
 
 
-def delete_undesired_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def delete_undesired_streams(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """Delete the streams that the topology no longer has. Those that clients can reach close first."""
-    yield from outcomes
+    yield from planned
     for _, stream in sorted(context.undesired_streams.items()):
         config, messages, consumers = stream.config, stream.messages, stream.consumers
         role = next((role for role in Role if role.value == config.metadata_value(ROLE_KEY)), None)

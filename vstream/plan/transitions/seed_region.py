@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from vstream.formatting import summarize_names
-from vstream.plan.context import DiffContext, Outcome
+from vstream.plan.context import DiffContext, PlanItem
 from vstream.plan.model import Blocked, Create, FieldChange, Note, TransitionStep, Update
 from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
@@ -140,10 +140,10 @@ def _seed_source(stream: RenderedStream, changes: Sequence[FieldChange]) -> Upda
     )
 
 
-def block_incomplete_readers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def block_incomplete_readers(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """Block streams that begin to source, or go on, in the plan in which an origin goes that others take from."""
-    yield from outcomes
-    for change in outcomes:
+    yield from planned
+    for change in planned:
         if not isinstance(change, Create | Update):
             continue
         is_going_on = isinstance(change, Update) and change.step is not TransitionStep.CONTINUE_SOURCING

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from vstream.formatting import quote_names
-from vstream.plan.context import DiffContext, Outcome
+from vstream.plan.context import DiffContext, PlanItem
 from vstream.plan.model import Create, Note
 from vstream.topology.model import Role
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, parse_positions, with_recorded_positions
@@ -27,14 +27,14 @@ from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, parse_positi
 _MIRRORED = frozenset({Role.ORIGIN, Role.ORDER})
 
 
-def attach_readers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+def attach_readers(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
     """
     Name in each creation of a stream the readers that may have taken from an earlier stream of that name.
 
     These are the streams that source or mirror it, and those that will source it.
     """
-    if not any(isinstance(outcome, Create) for outcome in outcomes):
-        return (yield from outcomes)
+    if not any(isinstance(item, Create) for item in planned):
+        return (yield from planned)
     desired = {stream.config.name: stream.config.source_names for stream in context.desired_streams}
     readers: dict[str, set[str]] = {}
     mirrors: dict[str, set[str]] = {}
@@ -45,17 +45,17 @@ def attach_readers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
                 readers.setdefault(source, set()).add(name)
         elif reader.last_seq and (mirrored := reader.config.mirror_name) is not None:
             mirrors.setdefault(mirrored, set()).add(name)
-    for outcome in outcomes:
-        if isinstance(outcome, Create):
-            name = outcome.config.name
-            is_mirrored = outcome.role in _MIRRORED and outcome.config.mirror is None
+    for item in planned:
+        if isinstance(item, Create):
+            name = item.config.name
+            is_mirrored = item.role in _MIRRORED and item.config.mirror is None
             following = mirrors.get(name, set()) if is_mirrored else readers.get(name, set())
-            yield replace(outcome, readers=tuple(sorted(following)))
+            yield replace(item, readers=tuple(sorted(following)))
             if is_mirrored and following:
                 text = f"begins empty, after the end of {quote_names(sorted(following))}: what copies hold does not come back into it"
                 yield Note(name=name, text=text)
         else:
-            yield outcome
+            yield item
 
 
 def with_first_seq(config: StreamConfig, first_seq: int) -> StreamConfig:
