@@ -122,7 +122,11 @@ async def test_a_topology_without_canaries_says_how_to_agree_on_one() -> None:
         regions=desired.regions,
         streams=tuple(
             type(stream)(
-                name=stream.name, subjects=stream.subjects, regions=stream.regions, write=stream.write, read=stream.read
+                name=stream.name,
+                subjects=stream.subjects,
+                regions=stream.regions,
+                write_settings=stream.write_settings,
+                read_settings=stream.read_settings,
             )
             for stream in desired.streams
         ),

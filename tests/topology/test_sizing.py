@@ -104,7 +104,7 @@ def test_drawings_are_complete_and_the_same_each_time(name: str) -> None:
         for region in stream.regions:
             assert f"publish {stream.name} in {region}" in texts
             assert f"publish {stream.name} in {region}" in chart
-        if stream.write:
+        if stream.write_settings:
             assert f"{stream.name}-write-{stream.regions[0]}" in texts
             assert f'["{stream.name}-write-{stream.regions[0]}"]' in chart
     assert picture == graph.draw_svg(topology, topology.streams)

@@ -111,7 +111,7 @@ def _assess_region(system: LiveSystem, region: RegionSnapshot) -> RegionStatus:
     def takes_publishes(stream: VirtualStream) -> bool:
         name = physical.write_stream_in(stream, region.name)
         # An origin is elsewhere: it must be reached from here, too.
-        is_reached = not stream.origin or region.origins.get(name, "not asked") is None
+        is_reached = not stream.origin_settings or region.origins.get(name, "not asked") is None
         return name in led - refusing and is_reached
 
     serving_servers = list_serving(topology, region.name, snapshot.servers)

@@ -392,13 +392,13 @@ class VirtualStream:
     name: str
     subjects: tuple[str, ...]
     regions: tuple[str, ...]
-    write: Mapping[str, StreamSettings]
+    write_settings: Mapping[str, StreamSettings]
     """By region; empty where there is an origin."""
-    read: Mapping[str, StreamSettings]
+    read_settings: Mapping[str, StreamSettings]
     """By region; the home of a homed stream has none."""
-    origin: Mapping[str, StreamSettings] = field(default_factory=dict)
+    origin_settings: Mapping[str, StreamSettings] = field(default_factory=dict)
     """By place, one at most: its home region, or the stretch cluster."""
-    order: Mapping[str, StreamSettings] = field(default_factory=dict)
+    order_settings: Mapping[str, StreamSettings] = field(default_factory=dict)
     """By place, one at most: the stretch cluster."""
     consistency: Consistency = Consistency.VIRTUAL
     is_virtual_name_of_order: bool = False
@@ -429,8 +429,13 @@ class VirtualStream:
     @cached_property
     def physical(self) -> tuple[PhysicalPart, ...]:
         """Every physical stream, place by place: the regions in order, then the stretch cluster."""
-        by_role = {Role.WRITE: self.write, Role.ORIGIN: self.origin, Role.ORDER: self.order, Role.READ: self.read}
-        places = dict.fromkeys((*self.regions, *self.origin, *self.order))
+        by_role = {
+            Role.WRITE: self.write_settings,
+            Role.ORIGIN: self.origin_settings,
+            Role.ORDER: self.order_settings,
+            Role.READ: self.read_settings,
+        }
+        places = dict.fromkeys((*self.regions, *self.origin_settings, *self.order_settings))
         parts = []
         for place in places:
             for role, settings in by_role.items():

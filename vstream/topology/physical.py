@@ -87,12 +87,16 @@ def write_stream_in(stream: VirtualStream, region: str) -> str:
 
 def read_stream_in(stream: VirtualStream, region: str) -> str:
     """The name of the physical stream that holds the messages in *region*."""
-    return physical_name(stream, Role.READ, region) if region in stream.read else origin_name(stream) or stream.name
+    return (
+        physical_name(stream, Role.READ, region)
+        if region in stream.read_settings
+        else origin_name(stream) or stream.name
+    )
 
 
 def origin_name(stream: VirtualStream) -> str | None:
     """The physical stream that takes all publishes, if one does."""
-    return next((physical_name(stream, Role.ORIGIN, place) for place in stream.origin), None)
+    return next((physical_name(stream, Role.ORIGIN, place) for place in stream.origin_settings), None)
 
 
 def holds_all_messages(stream: VirtualStream, name: str) -> bool:
@@ -106,4 +110,4 @@ def mirrored_stream(stream: VirtualStream) -> str | None:
     """The name of the stream that the read streams mirror, None if they source the write streams."""
     if stream.consistency.has_origin:
         return origin_name(stream)
-    return next((physical_name(stream, Role.ORDER, place) for place in stream.order), None)
+    return next((physical_name(stream, Role.ORDER, place) for place in stream.order_settings), None)

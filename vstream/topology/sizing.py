@@ -170,7 +170,9 @@ def _size_stream(stream: VirtualStream, load: Load) -> StreamSize:
     for part in stream.physical:
         taken_rate = load.rate * (1 if part.role is Role.WRITE else len(stream.regions))
         is_sourced = part.role is Role.ORDER or (part.role is Role.READ and stream.consistency is not Consistency.HOMED)
-        stored = load.size + RECORD_BYTES + SUBJECT_BYTES + (HEADER_BYTES if is_sourced and stream.write else 0)
+        stored = (
+            load.size + RECORD_BYTES + SUBJECT_BYTES + (HEADER_BYTES if is_sourced and stream.write_settings else 0)
+        )
         keeping = find_retention_limits(part.settings, stored)
         retention = min(keeping.age, keeping.messages / taken_rate if taken_rate else math.inf)
         parts.append(
@@ -211,7 +213,7 @@ def _estimate_crossing(stream: VirtualStream, load: Load) -> float:
     published = 0.0 if stream.consistency is Consistency.VIRTUAL else bits * (regions - 1)
     followers = 0
     if stream.consistency in {Consistency.ORDERED, Consistency.STRETCH}:
-        central = stream.order or stream.origin
+        central = stream.order_settings or stream.origin_settings
         followers = (
             max((read_limit(settings.fields, "num_replicas") or 1 for settings in central.values()), default=1) - 1
         )

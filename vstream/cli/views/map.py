@@ -364,7 +364,7 @@ def render_streams(topology: Topology, stream: VirtualStream) -> Table:
 
 def region_as_dict(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
     """Where clients in *region* publish to *stream*, and what they read."""
-    origin = next(iter(stream.origin), None)
+    origin = next(iter(stream.origin_settings), None)
     return {
         "region": region,
         "published_into": physical.write_stream_in(stream, region),

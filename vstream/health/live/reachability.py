@@ -27,7 +27,7 @@ async def observe_region(
     if connection is None:
         return RegionSnapshot(name=name, problem=problem)
     patience = max(0.05, deadline - time.monotonic())
-    streams = [stream for stream in topology.streams if stream.origin and name in stream.regions]
+    streams = [stream for stream in topology.streams if stream.origin_settings and name in stream.regions]
     away = [physical.write_stream_in(stream, name) for stream in streams]
     control, reached = await asyncio.gather(
         _find_leader_problem(connection, patience),

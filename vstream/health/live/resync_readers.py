@@ -125,7 +125,9 @@ def _streams_with_role(topology: Topology, *roles: Role) -> tuple[_Stream, ...]:
         for part in physical_streams(stream):
             if part.role in roles:
                 is_mirror = part.role is Role.READ and stream.consistency.has_mirrors
-                streams.append(_Stream(part.name, part.place, source_count=1 if is_mirror else len(stream.write)))
+                streams.append(
+                    _Stream(part.name, part.place, source_count=1 if is_mirror else len(stream.write_settings))
+                )
     return tuple(streams)
 
 

@@ -90,7 +90,7 @@ async def _choose_homes(
     topology: Topology, region: str, endpoints: Mapping[str, Endpoint], *, dead: Collection[str]
 ) -> dict[str, str]:
     """For each homed stream that is at home in *region*, the region of the copy that has come furthest, none of *dead*."""
-    homed = [stream for stream in topology.streams if region in stream.origin]
+    homed = [stream for stream in topology.streams if region in stream.origin_settings]
     if not homed:
         return {}
     async with connect_all(topology, endpoints) as connections:
@@ -98,7 +98,9 @@ async def _choose_homes(
     homes = {}
     for stream in homed:
         mirrors = promote_home.mirrors_of(stream.name, streams.values(), topology.name)
-        names = [physical.physical_name(stream, Role.READ, place) for place in stream.read if place not in dead]
+        names = [
+            physical.physical_name(stream, Role.READ, place) for place in stream.read_settings if place not in dead
+        ]
         if not mirrors or not {*names}.isdisjoint(missing):
             silent = [f"`{name}` does not answer" for name in names if name in missing] or ["no copy answers"]
             raise NotReachableError(

@@ -209,7 +209,7 @@ def purge_exports(topology: Topology, account: str) -> tuple[Export, ...]:
 def _list_origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
     """Streams that take all publishes in one place, and the account that is in."""
     for stream in topology.streams:
-        for place in stream.origin:
+        for place in stream.origin_settings:
             yield stretch_account_of(stream, Role.ORIGIN, place) or naming.account_of_reads(place), stream
 
 

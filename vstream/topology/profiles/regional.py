@@ -164,7 +164,7 @@ def _list_sourcing_imports(name: str, everybody: tuple[str, ...]) -> Iterator[Im
 def _list_origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
     """Streams that take all publishes in one place, and the account that is in."""
     for stream in topology.streams:
-        for place in stream.origin:
+        for place in stream.origin_settings:
             yield stretch_account_of(stream, Role.ORIGIN, place) or region_account(place), stream
 
 

@@ -253,11 +253,9 @@ def write_stream_api_subjects(topology: Topology, regions: Collection[str]) -> t
     the flow control of its consumers, with and without a domain in front (server/consumer.go). Wildcards stand for whole
     tokens, so each stream is named.
     """
-    names = (
-        f"{stream.name}-{Role.WRITE.value}" for stream in topology.streams for place in stream.write if place in regions
-    )
+    written = [stream for stream in topology.streams if not stream.write_settings.keys().isdisjoint(regions)]
     subjects = []
-    for name in dict.fromkeys(names):
+    for name in (f"{stream.name}-{Role.WRITE.value}" for stream in written):
         subjects += [
             f"$JS.*.{name}.>",
             f"$JS.*.*.*.{name}",

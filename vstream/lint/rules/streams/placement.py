@@ -152,7 +152,7 @@ def single_replica_write_stream(workspace: Workspace) -> Iterator[Violation]:
     servers = known_cluster_sizes(workspace)
     intended = set()
     for virtual in workspace.topology.streams if workspace.topology else ():
-        for region, settings in virtual.write.items():
+        for region, settings in virtual.write_settings.items():
             if settings.fields.get("num_replicas") == 1:
                 intended.add((virtual.name, region))
     for stream in workspace.streams:

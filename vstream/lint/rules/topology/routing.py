@@ -383,7 +383,9 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Violation]:
                 on_key=True,
             )
             continue
-        role, places = (Role.READ, stream.read) if profile.has_write_beside_read else (Role.WRITE, stream.write)
+        role, places = (
+            (Role.READ, stream.read_settings) if profile.has_write_beside_read else (Role.WRITE, stream.write_settings)
+        )
         for region in places:
             for path, level in list_levels(subject.document, stream.name, region, role):
                 if "republish" in (level.config or {}):
