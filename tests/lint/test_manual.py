@@ -51,6 +51,12 @@ ONLY_IN_TOPOLOGIES = {
     "VS147": "what a counter may forget, only its owner knows",
 }
 """Such rules without a twin, and why."""
+PLACES_OF_THEIR_OWN = {
+    "VS104": "regions differ in how many servers they have, and each is told",
+    "VS107": "it points at the stream, which stands once",
+    "VS122": "regions differ in the tags of their servers, and each is told",
+}
+"""Rules that walk physical streams without `@once_per_place`, and why they say nothing twice."""
 
 
 def find_defined_codes() -> set[str]:
@@ -112,6 +118,17 @@ def test_every_rule_about_settings_has_a_twin_for_json() -> None:
         "if not, say why in ONLY_IN_TOPOLOGIES"
     )
     assert told - expected == set(), "no rule about settings has this code: take it out"
+
+
+def test_rules_that_walk_physical_streams_say_once_what_stands_once() -> None:
+    sources = {rule.code: inspect.getsource(inspect.unwrap(rule.check)) for rule in TOPOLOGY_RULES}
+    walking = {rule.code for rule in TOPOLOGY_RULES if "subject.physical" in sources[rule.code]}
+    repeating = {rule.code for rule in TOPOLOGY_RULES if rule.check is inspect.unwrap(rule.check)} & walking
+    assert repeating - PLACES_OF_THEIR_OWN.keys() == set(), (
+        "decorate it with @once_per_place: several physical streams take a setting from one place, such as `defaults`; "
+        "or say in PLACES_OF_THEIR_OWN why it says nothing twice"
+    )
+    assert PLACES_OF_THEIR_OWN.keys() - repeating == set(), "no such rule has this code: take it out"
 
 
 @pytest.mark.parametrize(("code", "twin"), TWINS.items())
