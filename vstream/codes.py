@@ -20,6 +20,7 @@ RETIRED: Final[Mapping[str, str]] = {
     "VS361": "VS360 covers it, as an error",
     "VS408": "VS407 covers it: it says which clusters are refused",
     "VS411": "VS410 covers it, as a note",
+    "VS425": "`nats-server -t` refuses such accounts and users, and says why",
 }
 """Codes that are no longer reported, and what replaced them or why. They are never given to anything else."""
 

@@ -78,7 +78,7 @@ def imports_of(account: AccountConf) -> tuple[AccountImport, ...]:
 
 
 def read_server_flow(server: ServerConf) -> AccountFlow:
-    """The mappings and imports of all accounts of *server*. Imports that it refuses are left out, as VS425 tells."""
+    """The mappings and imports of all accounts of *server*. Imports that it refuses are left out."""
     exports = {account.name: exports_of(account) for account in server.accounts}
     indexes = {name: ExportIndex(of_account) for name, of_account in exports.items()}
     links = []

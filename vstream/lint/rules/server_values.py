@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from vstream.findings import Span
 from vstream.lint import detect
 from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
-from vstream.lint.rule import Violation, make_refusal
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
-from vstream.subjects.algebra import is_valid
 from vstream.syntax.document import object_or_empty
 from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
 from vstream.topology.units import parse_duration
@@ -22,7 +20,6 @@ from vstream.topology.units import parse_duration
 OPERATORS: Final = ("operator", "operators", "roots", "root", "root_operator", "root_operators")
 """The names of one option: the operators that a server trusts."""
 TRUSTED: Final = ("trusted", "trusted_keys")
-SUBJECT_HINT: Final = "write tokens between single dots, and `>` only at the end"
 _UNKNOWN_COUNT: Final = 1 << 20
 
 
@@ -31,13 +28,6 @@ def list_whole(workspace: Workspace) -> list[ServerConf]:
     included = {posixpath.normpath(name) for server in workspace.servers for name in server.included}
     servers = (server for server in workspace.servers if not server.is_fragment)
     return [server for server in servers if posixpath.normpath(server.file) not in included]
-
-
-def check_subjects(values: Iterable[ConfValue], title: str) -> Iterator[Violation]:
-    """Those of *values* that are not *title*, `a subject`: the server does not start with them."""
-    for value in values:
-        if value.text is not None and not is_valid(value.text):
-            yield make_refusal(value.span, f"`{value.text}` is not {title}", SUBJECT_HINT)
 
 
 def cluster_of(server: ServerConf) -> ConfValue | None:

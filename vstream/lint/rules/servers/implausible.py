@@ -8,7 +8,7 @@ from typing import Final
 
 from vstream.findings import Severity
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
-from vstream.lint.rule import Violation, rule
+from vstream.lint.rule import Violation, rule, suggest_closest
 from vstream.lint.rules.server_values import (
     find_system_account,
     has_any,
@@ -266,6 +266,16 @@ def _check_callout(server: ServerConf) -> Iterator[Violation]:
                 message=f"there is no user `{user.text}`: nobody can answer the authorization callout",
                 hint="add the user, or write the name of one that exists",
             )
+    account = option(callout, "account", "acc")
+    accounts = sorted(account.name for account in server.accounts)
+    if account is not None and account.text and account.text not in {*accounts, "$G", "$SYS"}:
+        yield Violation(
+            at=account.span,
+            message=f"there is no account `{account.text}`: nobody answers there, so nobody can log in",
+            hint=suggest_closest(account.text, accounts, "accounts")
+            if accounts
+            else "remove it: the users are in `$G`",
+        )
 
 
 def _check_guest_commands(server: ServerConf) -> Iterator[Violation]:

@@ -9,11 +9,12 @@ from typing import Final
 
 from vstream.findings import Related, Severity
 from vstream.formatting import quote_names, quote_value
+from vstream.lint.reading.nodes import split_url, table
 from vstream.lint.rule import Violation, make_refusal, once_per_place, rule
+from vstream.lint.rules.server_values import list_links
 from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
 from vstream.lint.rules.servers.options import NAMES, WrittenOption, blocks_of, list_judged_options
-from vstream.lint.rules.servers.trust import VALUE_CHECKS
-from vstream.lint.workspace import Workspace
+from vstream.lint.workspace import ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
 
 _DURATION: Final = re.compile(r"[-+]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")
@@ -49,6 +50,8 @@ _OTHER_NAMES: Final[dict[str, set[str]]] = {}
 for _names in NAMES:
     for _name in _names:
         _OTHER_NAMES.setdefault(_name, set()).update(set(_names) - {_name})
+_HANDSHAKE: Final = "sec-websocket-"
+_OWN_HEADERS: Final = frozenset({"host", "content-length", "connection", "upgrade", "nats-no-masking"})
 _TRUE: Final = frozenset({"true", "yes", "on", "yess", "enabled", "enable", "1"})
 
 
@@ -69,8 +72,31 @@ def wrong_option_value(workspace: Workspace) -> Iterator[Violation]:
             yield from _check_wrong_values(option, kind)
         yield from _out_of_range(option, option.block.ranges.get(name))
     for server in workspace.servers:
-        for check in VALUE_CHECKS if not server.is_fragment else ():
-            yield from check(server)
+        if not server.is_fragment:
+            yield from _check_addresses(server)
+            yield from _check_headers(server)
+
+
+def _check_addresses(server: ServerConf) -> Iterator[Violation]:
+    """Addresses of other servers that `nats-server -t` accepts."""
+    for kind, port, urls in (
+        ("route", 6222, list_links(server, "cluster")),
+        ("gateway", 7222, list_links(server, "gateway")),
+        ("leaf node", 7422, [url for remote in server.leaf_remotes for url in remote.urls]),
+    ):
+        for url in urls:
+            if url.text and not split_url(url)[0]:
+                message = f"`{url.text}` is not the address of a server: the {kind} never connects"
+                yield Violation(
+                    at=url.span, message=message, hint=f"write `nats://HOST:{port}`, each in quotes of its own"
+                )
+
+
+def _check_headers(server: ServerConf) -> Iterator[Violation]:
+    headers = table(table(server.root, "websocket", "ws"), "headers")
+    for header in headers.effective_entries() if headers is not None else ():
+        if header.key.lower().startswith(_HANDSHAKE) or header.key.lower() in _OWN_HEADERS:
+            yield make_refusal(header.key_span, f"`{header.key}` belongs to the handshake of websockets", "remove it")
 
 
 @rule("VS427", "option-written-twice", Severity.WARNING)

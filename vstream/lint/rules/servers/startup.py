@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from vstream.findings import Related, Severity, Span
-from vstream.lint.reading.nodes import entry, list_values, option, table
+from vstream.lint.reading.nodes import entry, option, table
 from vstream.lint.rule import Violation, make_refusal, rule, suggest_closest
 from vstream.lint.rules.server_values import (
     find_system_account,
@@ -22,10 +21,11 @@ from vstream.lint.rules.server_values import (
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.startup_details import check_leaves_beside_gateways, check_logins
-from vstream.lint.rules.servers.trust import START_CHECKS, check_leaf_accounts, check_operator
+from vstream.lint.rules.servers.trust import CHECKS as TRUST
+from vstream.lint.rules.servers.trust import check_leaf_accounts, check_operator
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.subjects.algebra import is_valid
-from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap
+from vstream.syntax.natsconf.nodes import ConfArray, ConfMap
 
 _MAX_PORT: Final = 65535
 _COMPRESSIONS: Final = ["accept", "off", "on", "s2_auto", "s2_best", "s2_better", "s2_fast"]
@@ -37,11 +37,7 @@ MEMORY: Final = ("max_memory", "max_mem", "mem", "memory")
 _DEFAULT_PENDING_BYTES: Final = 64 << 20
 _DEFAULT_PAYLOAD_BYTES: Final = 1 << 20
 _LAME_DUCK_SECONDS: Final = 120
-_MIN_LAME_DUCK_SECONDS: Final = 30
 _BUILT_IN: Final = ("$SYS", "$G")
-_KNOWN_URLS: Final = ("verify_cert_and_check_known_urls", "verify_cert_and_check_known_url")
-_INSECURE: Final = re.compile(r"_RC4_|_3DES_|_CBC_SHA256$|^TLS_RSA_", re.IGNORECASE)
-"""Of what Go calls insecure (crypto/tls, InsecureCipherSuites)."""
 
 
 @rule("VS426", "does-not-start", Severity.ERROR)
@@ -67,7 +63,7 @@ def does_not_start(workspace: Workspace) -> Iterator[Violation]:
             yield from _check_default_domains(server, names)
             yield from check_operator(server)
             yield from check_leaves_beside_gateways(server, parts)
-        for check in (*_CHECKS, *DETAILS, *START_CHECKS):
+        for check in (*_CHECKS, *DETAILS, *TRUST):
             yield from check(server)
 
 
@@ -144,12 +140,6 @@ def _check_limits(server: ServerConf) -> Iterator[Violation]:
 def _check_lame_duck(server: ServerConf) -> Iterator[Violation]:
     duration, grace = option(server.root, "lame_duck_duration"), option(server.root, "lame_duck_grace_period")
     lasts = _read_seconds(duration) if duration else _LAME_DUCK_SECONDS
-    if duration is not None and lasts is not None and lasts < _MIN_LAME_DUCK_SECONDS:
-        yield make_refusal(
-            duration.span,
-            f"`lame_duck_duration` is less than {_MIN_LAME_DUCK_SECONDS} seconds",
-            f'write "{_MIN_LAME_DUCK_SECONDS}s" or more',
-        )
     waits = _read_seconds(grace) if grace else None
     if grace is not None and lasts is not None and waits is not None and waits >= lasts:
         yield make_refusal(
@@ -205,53 +195,6 @@ def _check_domain(server: ServerConf) -> Iterator[Violation]:
         yield make_refusal(
             domain.span, f"`{domain.text}` is not a valid domain name", "use letters, digits, `-` and `_`"
         )
-
-
-def _check_names(server: ServerConf) -> Iterator[Violation]:
-    gateway_name = server.gateway.name if server.gateway else None
-    named = {"server_name": server.server_name, "cluster name": server.cluster_name, "gateway name": gateway_name}
-    for title, name in named.items():
-        if name is not None and name.text and " " in name.text:
-            yield make_refusal(
-                name.span, f"a {title} must not contain spaces", f"write `{name.text.replace(' ', '-')}`"
-            )
-
-
-def _check_tls(server: ServerConf) -> Iterator[Violation]:
-    gateway = server.gateway.conf if server.gateway else None
-    blocks = {None: server.root, "cluster": server.cluster, "gateway": gateway}
-    blocks |= {name: table(server.root, name) for name in ("leafnodes", "leaf", "websocket", "ws", "mqtt")}
-    for block, conf in blocks.items():
-        tls = entry(conf, "tls")
-        if tls is not None and isinstance(tls.value, ConfMap):
-            yield from _check_certificates(tls, tls.value)
-            urls = entry(tls.value, *_KNOWN_URLS)
-            if urls is not None and block not in {"cluster", "gateway"}:
-                message = f"`{urls.key}` is for clusters and gateways"
-                yield make_refusal(urls.key_span, message, "remove it, or write `verify: true`")
-
-
-def _check_certificates(tls: ConfEntry, conf: ConfMap) -> Iterator[Violation]:
-    for present, absent in (("cert_file", "key_file"), ("key_file", "cert_file")):
-        if has_any(conf, present) and not has_any(conf, absent):
-            yield make_refusal(tls.key_span, f"`tls` has a `{present}` but no `{absent}`", f"add `{absent}`")
-    several_certificates, suites = entry(conf, "certs", "certificates"), entry(conf, "cipher_suites")
-    if several_certificates is not None and has_any(conf, "cert_file"):
-        yield make_refusal(
-            several_certificates.key_span,
-            f"`tls` has a `cert_file` and `{several_certificates.key}`",
-            f"move the file into `{several_certificates.key}`",
-        )
-    names = list_values(suites.value) if suites is not None else ()
-    if suites is not None and not names:
-        yield make_refusal(suites.key_span, "`cipher_suites` is empty", "remove it: the default is safe")
-    for name in names if not has_any(conf, "allow_insecure_cipher_suites") else ():
-        if name.text and _INSECURE.search(name.text):
-            yield Violation(
-                at=name.span,
-                message=f"`{name.text}` is not secure: newer servers do not start",
-                hint="remove it, or set `allow_insecure_cipher_suites: true`",
-            )
 
 
 def _check_compression(server: ServerConf) -> Iterator[Violation]:
@@ -315,8 +258,6 @@ _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _check_websocket,
     _check_mqtt,
     _check_domain,
-    _check_names,
-    _check_tls,
     _check_compression,
     _check_account_storage,
 )

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from vstream.findings import Related, Severity, Span
+from vstream.findings import Severity
 from vstream.lint.reading.nodes import entry, list_values, option, table
 from vstream.lint.rule import Violation, make_refusal, suggest_closest
 from vstream.lint.rules.server_values import (
-    check_subjects,
     cluster_of,
     has_any,
     has_jetstream,
@@ -111,24 +110,6 @@ def _check_mixed_urls(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _check_remotes(server: ServerConf) -> Iterator[Violation]:
-    seen_remotes: dict[tuple[tuple[str, ...], str], Span] = {}
-    for remote in server.leaf_remotes:
-        account = str(remote.account.value) if remote.account else "$G"
-        key = (tuple(str(url.value) for url in remote.urls), account)
-        if remote.urls and key in seen_remotes:
-            yield make_refusal(
-                remote.span,
-                f"another remote has the same addresses and account `{account}`",
-                "remove it, or give it another account",
-                Related(span=seen_remotes[key], message="the other one"),
-            )
-        seen_remotes.setdefault(key, remote.span)
-        for name in ("deny_imports", "deny_import", "deny_exports", "deny_export"):
-            listed = entry(remote.conf, name)
-            yield from check_subjects(list_values(listed.value) if listed else (), "a subject")
-
-
 def _check_mqtt_access(server: ServerConf) -> Iterator[Violation]:
     mqtt = entry(server.root, "mqtt")
     if mqtt is None or not any(listener.block == "mqtt" for listener in server.listeners):
@@ -156,30 +137,6 @@ def check_leaves_beside_gateways(server: ServerConf, parts: Iterable[ServerConf]
         )
 
 
-def _check_proxies(server: ServerConf) -> Iterator[Violation]:
-    for remote in server.leaf_remotes:
-        proxy = table(remote.conf, "proxy")
-        url = option(proxy, "url")
-        if url is None or not url.text or url.text.startswith("$"):
-            continue
-        scheme, _, host = url.text.partition("://")
-        if scheme not in {"http", "https"} or not host.strip("/"):
-            yield make_refusal(
-                url.span,
-                f"`{url.text}` is not the address of a proxy",
-                "write `http://HOST:PORT` or `https://HOST:PORT`",
-            )
-        logins = [entry(proxy, "username"), entry(proxy, "password")]
-        written = [login for login in logins if login]
-        if len(written) == 1:
-            lacking = "password" if logins[0] else "username"
-            yield make_refusal(
-                written[0].key_span,
-                f"the proxy has a `{written[0].key}` and no `{lacking}`",
-                f"add `{lacking}`, or remove `{written[0].key}`",
-            )
-
-
 def _check_remote_log(server: ServerConf) -> Iterator[Violation]:
     address = option(server.root, "remote_syslog")
     if address is None or not address.text or has_any(server.root, "log_file", "logfile"):
@@ -190,12 +147,6 @@ def _check_remote_log(server: ServerConf) -> Iterator[Violation]:
             message=f"`{address.text}` is not the address of a log: the server stops without a message",
             hint="write `udp://HOST:514`, `tcp://HOST:514` or `unix:///PATH`",
         )
-
-
-def _store_twice(server: ServerConf) -> Iterator[Violation]:
-    outside = entry(server.root, "store_dir", "storedir")
-    if outside is not None and server.jetstream is not None and server.jetstream.store_dir is not None:
-        yield make_refusal(outside.key_span, "`store_dir` is also in `jetstream`", "remove one of them")
 
 
 def _check_websocket_access(server: ServerConf) -> Iterator[Violation]:
@@ -282,11 +233,8 @@ CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _check_system_jetstream,
     _check_https,
     _check_mixed_urls,
-    _check_remotes,
     _check_mqtt_access,
-    _check_proxies,
     _check_remote_log,
-    _store_twice,
     _check_websocket_access,
     _check_advertised,
     _check_pool,
