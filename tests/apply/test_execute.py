@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tests.support.night import repetitions
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, servers_with
-from vstream.apply import execute as module
-from vstream.apply.execute import ApplyResult, execute_plan
+from vstream.apply import retry
+from vstream.apply.execute import execute_plan
+from vstream.apply.result import ApplyResult
 from vstream.cli.views import apply as apply_view
 from vstream.errors import NotPermittedError
 from vstream.jetstream import error_codes
@@ -18,7 +19,7 @@ from vstream.topology.bundle import Bundle
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "PAUSE_SECONDS", 0.0)
 
 
 async def run(servers: FakeServers, wanted: Bundle, *, can_load: bool = True) -> ApplyResult:

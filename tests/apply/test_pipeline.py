@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.lost_region import document
 from tests.support.plans import as_server_plan
-from vstream.apply.execute import ApplyResult, GateTimeout
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd, apply_and_replan
+from vstream.apply.result import ApplyResult, GateTimeout
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError
 from vstream.lint.check_topology import check_topology
@@ -49,7 +49,7 @@ def test_a_plan_that_loses_messages_is_refused_where_nobody_has_allowed_it() -> 
     ],
 )
 def test_what_is_left_says_how_a_run_ended(remaining: Plan | None, end: ApplyEnd) -> None:
-    applied = AppliedPlan(planned=as_server_plan(EMPTY, TOPOLOGY), result=ApplyResult(done=()), remaining=remaining)
+    applied = AppliedPlan(planned=as_server_plan(EMPTY, TOPOLOGY), result=ApplyResult(), remaining=remaining)
     assert applied.outcome is end
     assert applied.is_done is (end in {ApplyEnd.DONE, ApplyEnd.RULES_UNKNOWN})
 

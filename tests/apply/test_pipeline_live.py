@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.labs import ignore_progress
 from tests.support.topologies import begin_topology
-from vstream.apply.execute import ApplyObserver
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd, apply_and_replan
+from vstream.apply.result import ApplyObserver
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import NotReachableError
 from vstream.lab import lifecycle

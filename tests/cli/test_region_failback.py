@@ -12,9 +12,9 @@ from tests.support.command import vstream
 from tests.support.lost_region import document
 from tests.support.plans import as_server_plan
 from vstream.apply import region_change
-from vstream.apply.execute import ApplyResult
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd
 from vstream.apply.region_change import PlannedChange
+from vstream.apply.result import ApplyResult
 from vstream.cli import apply, region_failback, region_steps, shared_steps
 from vstream.cli.failures import report_failure
 from vstream.errors import LabError, RefusedError, VstreamError
@@ -110,7 +110,7 @@ def test_what_left_the_topology_is_not_deleted_when_a_region_rests_or_returns() 
 
 
 def _as_applied(remaining: Plan) -> AppliedPlan:
-    return AppliedPlan(planned=as_server_plan(remaining, TOPOLOGY), result=ApplyResult(done=()), remaining=remaining)
+    return AppliedPlan(planned=as_server_plan(remaining, TOPOLOGY), result=ApplyResult(), remaining=remaining)
 
 
 def _as_change(plan: Plan) -> PlannedChange:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, read_back, render_streams, servers_with
-from vstream.apply import execute as module
-from vstream.apply.execute import ApplyResult, execute_plan
+from vstream.apply import retry, wait_for_gates
+from vstream.apply.execute import execute_plan
+from vstream.apply.result import ApplyResult
 from vstream.cli.views import apply as apply_view
 from vstream.cli.views import plan as view
 from vstream.errors import StalePlanError, VstreamError
@@ -29,8 +30,8 @@ POSITIONS = {"foo-write-west": 41, "foo-write-central": 1, "foo-write-east": 0}
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(module, "GATE_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(wait_for_gates, "GATE_POLL_SECONDS", 0.0)
 
 
 def regions(names: list[str], **over: Any) -> Bundle:

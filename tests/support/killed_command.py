@@ -20,7 +20,7 @@ from typing import Any
 from tests.support.command import environment
 from tests.support.paths import ROOT
 from vstream.__main__ import main
-from vstream.apply import execute, shipping
+from vstream.apply import execute, resync_moved, shipping
 from vstream.plan.stages import stage_of
 
 MOST = 40
@@ -84,9 +84,9 @@ def arm(record: Record) -> None:
     after(shipping, "reload_server", lambda *_: "a server has reloaded")
     after(shipping, "wait_loaded", lambda _request, server, _within: server and "the canary has what is planned")
     after(shipping.RemoteReload, "run", lambda *_: "all have reloaded")
-    after(execute._PlanRun, "_load_mappings", lambda *_: "all have what is planned")
+    after(execute, "_load_mappings", lambda *_: "all have what is planned")
     after(execute._PlanRun, "_make_changes", lambda _run, changes: stage_of(changes[0]).name if changes else None)
-    after(execute._PlanRun, "_resync_settled", lambda *_: "readers are resynced")
+    after(resync_moved.MovedReaderResync, "_resync_readers_of", lambda *_: "readers are resynced")
 
 
 if __name__ == "__main__":

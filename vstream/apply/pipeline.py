@@ -6,10 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from vstream.apply.execute import GATE_TIMEOUT, NO_OBSERVER, ApplyObserver, ApplyResult, execute_plan
+from vstream.apply.execute import execute_plan
 from vstream.apply.interfaces import LEFT_TO_OTHERS, Administration
 from vstream.apply.mappings import choose_mapping_admin
+from vstream.apply.result import NO_OBSERVER, ApplyObserver, ApplyResult
 from vstream.apply.shipping import ShippingOptions
+from vstream.apply.wait_for_gates import GATE_TIMEOUT
 from vstream.errors import RefusedError, VstreamError
 from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.jetstream.admin import JetStreamAdmin

@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from vstream.apply.execute import GATE_TIMEOUT, NO_OBSERVER, ApplyObserver
 from vstream.apply.meta_group import PEER_TIMEOUT, remove_peers, require_empty, wait_for_members
 from vstream.apply.pipeline import AppliedPlan, apply_and_replan
+from vstream.apply.result import NO_OBSERVER, ApplyObserver
 from vstream.apply.shipping import ShippingOptions
+from vstream.apply.wait_for_gates import GATE_TIMEOUT
 from vstream.errors import RefusedError, VstreamError
 from vstream.health.live.drain import DrainState, wait_until_region_empty
 from vstream.health.live.resync_readers import ResyncMode, resync_readers

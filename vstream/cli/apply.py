@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from vstream.apply.execute import GATE_TIMEOUT, ApplyResult
 from vstream.apply.pipeline import AppliedPlan, apply_and_replan, apply_plan
+from vstream.apply.result import ApplyResult
 from vstream.apply.shipping import ShippingOptions
+from vstream.apply.wait_for_gates import GATE_TIMEOUT
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.exit_codes import NO
@@ -111,7 +112,7 @@ def command(
         applied = run(_apply(planned, gate_timeout, shipping, allowed))
         report_applied(applied, is_verbose=verbose)
     else:
-        applied = AppliedPlan(planned=planned, result=ApplyResult(done=()), remaining=plan)
+        applied = AppliedPlan(planned=planned, result=ApplyResult(), remaining=plan)
     console.print_lines(view.describe_unknown_rules(applied))
     exit_unless_done(applied)
 

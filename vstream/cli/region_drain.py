@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.region_change import LOOK_TIMEOUT, PlannedChange, RegionRequest, drain, undo_drain
+from vstream.apply.wait_for_gates import GATE_TIMEOUT
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, exit_unless_yes

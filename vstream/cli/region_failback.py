@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.region_change import ServersNotStarted, fail_back
+from vstream.apply.wait_for_gates import GATE_TIMEOUT
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.region_steps import load_edit, make_observer, make_request, report_end_or_exit

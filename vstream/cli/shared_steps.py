@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vstream.apply.execute import ApplyObserver, ApplyResult
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd
+from vstream.apply.result import ApplyObserver, ApplyResult
 from vstream.cli.exit_codes import exit_unless_yes
 from vstream.cli.views import apply as view
 from vstream.cli.views import console

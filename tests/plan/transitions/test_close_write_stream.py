@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, make_plan, read_back, render_streams
-from vstream.apply.execute import ApplyResult, execute_plan
+from vstream.apply.execute import execute_plan
+from vstream.apply.result import ApplyResult
 from vstream.plan.model import Plan, TransitionStep, Update
 from vstream.plan.saved import require_same
 from vstream.plan.stages import list_stages

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, read_back, render_streams, topology
-from vstream.apply.execute import MAX_ATTEMPTS, execute_plan
+from vstream.apply.execute import execute_plan
+from vstream.apply.retry import MAX_ATTEMPTS
 from vstream.errors import StalePlanError
 from vstream.plan.context import Observed
 from vstream.plan.model import Delete, GateKind, Plan, RegionLoss, Update

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, servers_with
-from vstream.apply import execute as module
-from vstream.apply.execute import ApplyObserver, ApplyResult, execute_plan
+from vstream.apply import execute, retry, wait_for_gates
+from vstream.apply.execute import execute_plan
+from vstream.apply.result import ApplyObserver, ApplyResult
 from vstream.cli.views import apply as apply_view
 from vstream.cli.views import plan as view
 from vstream.errors import RefusedError
@@ -33,8 +34,8 @@ CHANGES = ({"replicas": 3}, MOVED)
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(module, "GATE_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(wait_for_gates, "GATE_POLL_SECONDS", 0.0)
 
 
 def render(write: Mapping[str, Any] = ONE, **stream: Any) -> Bundle:
@@ -348,7 +349,7 @@ async def test_interrupted_before_it_is_changed_it_takes_publishes_again(write: 
 async def test_interrupted_later_it_takes_publishes_once_its_new_servers_hold_everything(
     write: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "INTERRUPTED_SECONDS", 0.1)
+    monkeypatch.setattr(execute, "INTERRUPTED_SECONDS", 0.1)
     for lacks, is_paused in ((["nothing yet"], False), (["nothing yet"] * 10**6, True)):
         servers = await servers_of("2.12.8")
         servers.gate_timeouts[f"quorum_is_current {WRITE}"] = [*lacks]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from vstream.apply.execute import ApplyResult
 from vstream.apply.pipeline import AppliedPlan, ApplyEnd
+from vstream.apply.result import ApplyResult
 from vstream.formatting import format_count, quote_names, summarize_names
 from vstream.plan.model import GateKind, Update
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH, loaded_path
