@@ -222,7 +222,7 @@ class _Renderer:
             "external": stream_view.mirror_api(stream, part),
             "settings": settings,
             "metadata": dict(sorted(metadata.items())),
-            template.input_field: stream_view.sources_of(topology, stream, part),
+            template.input_field: stream_view.make_input(topology, stream, part),
         }
         write, fields = self._fill_shape(template.file, view, settings_text) or self._render_alone(template, view)
         path = f"streams/{place}/{name}.json"

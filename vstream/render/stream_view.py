@@ -14,6 +14,7 @@ from vstream.timing import SECOND_NS
 from vstream.topology import naming, physical
 from vstream.topology.model import Consumer, PhysicalPart, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import name_in_metadata, profile_of
+from vstream.topology.replication import sources_of
 from vstream.topology.stream_config import OWNERSHIP_KEYS, REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
 
 _CATALOG_CONFIG: Mapping[str, Json] = {
@@ -85,7 +86,7 @@ def list_catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalPa
     return tuple(parts)
 
 
-def sources_of(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
+def make_input(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
     """What a physical stream takes messages from: the value of its template's `input_field`."""
     takes = choose_template(stream, part.role).input_field
     account = physical.account_of(stream, part.role, part.place)
@@ -96,9 +97,9 @@ def sources_of(topology: Topology, stream: VirtualStream, part: PhysicalPart) ->
             return naming.local_name(physical.mirrored_stream(stream) or stream.name)
         case "sources":
             sources: list[Json] = []
-            for origin in stream.regions:
-                transforms = physical.source_transforms(topology, stream, origin)
-                sources.append(_source_view(physical.physical_name(stream, Role.WRITE, origin), account, transforms))
+            for origin in sources_of(stream, part.role):
+                transforms = physical.source_transforms(topology, stream, origin.place)
+                sources.append(_source_view(origin.name, account, transforms))
             plain = stream_taken_over(stream, part)
             return [*sources, _source_view(plain, account)] if plain else sources
         case _:
@@ -171,7 +172,7 @@ def _make_check_metadata(topology: Topology, stream: VirtualStream, part: Physic
     if takes != "subjects":
         expected.update({"lag-critical": str(checks.lag), "seen-critical": f"{checks.silence / SECOND_NS:g}s"})
     if takes == "sources":
-        number = str(len(sources_of(topology, stream, part)))
+        number = str(len(make_input(topology, stream, part)))
         expected.update({"min-sources": number, "max-sources": number})
     return {f"io.nats.monitor.{key}": value for key, value in expected.items()}
 

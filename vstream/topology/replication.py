@@ -84,17 +84,19 @@ def index_physical_streams(topology: Topology) -> dict[str, PhysicalStream]:
     return {part.name: part for part in list_physical_streams(topology)}
 
 
+def sources_of(stream: VirtualStream, role: Role) -> tuple[PhysicalStream, ...]:
+    """The physical streams of *stream* that those of *role* take from: all write streams, or the one that they mirror."""
+    if role not in {Role.READ, Role.ORDER}:
+        return ()
+    mirrored = physical.mirrored_stream(stream) if role is Role.READ else None
+    streams = physical_streams(stream)
+    if mirrored is not None:
+        return tuple(part for part in streams if part.name == mirrored)
+    return tuple(part for part in streams if part.role is Role.WRITE)
+
+
 def replication_pairs(stream: VirtualStream) -> Iterator[ReplicationPair]:
     """Every pair of physical streams of which one takes from the other."""
-    streams = physical_streams(stream)
-    by_name = {part.name: part for part in streams}
-    mirrored = physical.mirrored_stream(stream)
-    for reader in streams:
-        if reader.role in {Role.WRITE, Role.ORIGIN}:
-            continue
-        if reader.role is Role.READ and mirrored is not None:
-            origins = [by_name[mirrored]]
-        else:
-            origins = [part for part in streams if part.role is Role.WRITE]
-        for origin in origins:
+    for reader in physical_streams(stream):
+        for origin in sources_of(stream, reader.role):
             yield ReplicationPair(virtual=stream.name, origin=origin, reader=reader)

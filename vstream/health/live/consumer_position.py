@@ -34,6 +34,7 @@ from vstream.topology import naming, physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Endpoint, Role, Topology, VirtualStream
+from vstream.topology.replication import sources_of
 from vstream.topology.stream_config import OWNERSHIP_KEYS
 from vstream.value_class import value_class
 
@@ -51,10 +52,7 @@ _TIMEOUT = 10.0
 
 def origins_of(stream: VirtualStream) -> tuple[str, ...]:
     """The origins that a position in *stream* names: one if all regions mirror it."""
-    mirrored = physical.mirrored_stream(stream)
-    if mirrored is not None:
-        return (mirrored,)
-    return tuple(physical.physical_name(stream, Role.WRITE, region) for region in stream.regions)
+    return tuple(origin.name for origin in sources_of(stream, Role.READ))
 
 
 @value_class

@@ -24,7 +24,7 @@ from vstream.servers.leaders import StreamLeadership
 from vstream.servers.target_servers import TargetServers
 from vstream.timing import ALIVE_SECONDS, SECOND_NS
 from vstream.topology.model import Role, Topology
-from vstream.topology.replication import physical_streams
+from vstream.topology.replication import physical_streams, sources_of
 from vstream.value_class import value_class
 
 _POLL_SECONDS = 0.1
@@ -124,10 +124,7 @@ def _streams_with_role(topology: Topology, *roles: Role) -> tuple[_Stream, ...]:
     for stream in topology.streams:
         for part in physical_streams(stream):
             if part.role in roles:
-                is_mirror = part.role is Role.READ and stream.consistency.has_mirrors
-                streams.append(
-                    _Stream(part.name, part.place, source_count=1 if is_mirror else len(stream.write_settings))
-                )
+                streams.append(_Stream(part.name, part.place, source_count=len(sources_of(stream, part.role))))
     return tuple(streams)
 
 
