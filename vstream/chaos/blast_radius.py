@@ -11,6 +11,7 @@ from enum import Enum
 
 from vstream.lab.links.state import Direction
 from vstream.topology.model import Region, Role, Topology
+from vstream.topology.replication import physical_streams
 from vstream.value_class import value_class
 
 
@@ -165,9 +166,9 @@ def _assess_region(topology: Topology, region: Region, lost: Collection[str], se
     left = sum(name not in lost and name not in servers for name in names)
     replicas = []
     for stream in topology.streams:
-        for part in stream.physical:
+        for part in physical_streams(stream):
             if part.place == region.name and part.role in {Role.WRITE, Role.ORIGIN}:
-                number = part.settings.fields.get("num_replicas")
+                number = part.fields.get("num_replicas")
                 replicas.append(number if isinstance(number, int) else 1)
     after = [_assess_quorum(number, len(names), left) for number in replicas]
     earlier = [_assess_quorum(number, len(names), before) for number in replicas]

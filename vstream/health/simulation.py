@@ -21,6 +21,7 @@ from vstream.health.source_retries import BACKOFF, BOOT, DIAL, Away, Interval, d
 from vstream.lab.links.state import IDEAL, Direction, LinkState
 from vstream.timing import SOURCE_ANSWER_SECONDS
 from vstream.topology.model import Consistency, Topology, VirtualStream
+from vstream.topology.replication import physical_streams
 from vstream.topology.sizing import (
     HEADER_BYTES,
     PROTOCOL_BYTES,
@@ -302,7 +303,7 @@ def simulate(
         refused_messages=sum(flow.rate * flow.weight for flow in writers) * duration - published,
         crossed_bytes=sum(pair.crossed_bytes * pair.pairs_alike for pair in figures),
         source_consumers=sum(count * len(kind.regions) ** 2 for kind, count in counts.items()),
-        meta_assets=sum(len(stream.physical) * copies.get(stream.name, 1) for stream in topology.streams),
+        meta_assets=sum(len(physical_streams(stream)) * copies.get(stream.name, 1) for stream in topology.streams),
         meta_members=len(topology.seats),
         not_simulated=tuple(stream.name for stream in topology.streams if stream not in streams),
         pairs=tuple(sorted(figures, key=lambda pair: pair.lag_s.high or 0, reverse=True)),
@@ -317,8 +318,8 @@ def _classify(stream: VirtualStream, load: Load) -> StreamClass:
         regions=stream.regions,
         rate=load.rate,
         size=load.size,
-        write=find_retention_limits(stream.write_settings[first], stored),
-        read=find_retention_limits(stream.read_settings[first], stored + HEADER_BYTES),
+        write=find_retention_limits(stream.write_settings[first].fields, stored),
+        read=find_retention_limits(stream.read_settings[first].fields, stored + HEADER_BYTES),
     )
 
 

@@ -31,6 +31,7 @@ from vstream.probe.report import Check, CheckKind, CheckStatus
 from vstream.probe.retry import repeat_looks
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
+from vstream.topology.replication import physical_streams
 
 CLEANUP_TIMEOUT = 10.0
 """Seconds to clean up after one stream's canaries, in addition to the probe's deadline. It needs 20 ms."""
@@ -67,7 +68,7 @@ class Cleanup:
         checks = [*writes]
         # A mirror passes over what is deleted too, so what it mirrors comes first.
         for role in (Role.ORDER, Role.READ):
-            places = [part.place for part in self.stream.physical if part.role is role]
+            places = [part.place for part in physical_streams(self.stream) if part.role is role]
             checks += await asyncio.gather(*(self._check_copies(role, place, canaries) for place in places))
         return [*checks, *await self._clean_left_out(canaries)]
 

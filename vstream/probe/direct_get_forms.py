@@ -19,7 +19,8 @@ from vstream.probe.retry import Budget, describe_answer, parse_stored_sequence
 from vstream.probe.stream_info import StreamInfo
 from vstream.probe.target import ProbeTarget
 from vstream.syntax.document import Json
-from vstream.topology import naming, physical
+from vstream.topology import naming
+from vstream.topology.replication import holds_all_messages
 from vstream.topology.units import parse_version
 from vstream.value_class import value_class
 
@@ -302,7 +303,7 @@ def _find_answerer(target: ProbeTarget, answers: Sequence[Reply]) -> str | None:
     name = _stream_named_in(target, answers[0])
     if name is None or name == target.read:
         return None
-    if target.stream.has_namesake and physical.holds_all_messages(target.stream, name):
+    if target.stream.has_namesake and holds_all_messages(target.stream, name):
         return None
     return f"answered by {target.whose(name)}, not by `{target.read}`"
 

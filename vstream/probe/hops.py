@@ -19,6 +19,7 @@ from vstream.probe.stream_info import StreamInfo, read_stream_info
 from vstream.probe.target import ProbeTarget
 from vstream.subjects import algebra
 from vstream.topology import naming, physical
+from vstream.topology.replication import holds_all_messages
 from vstream.value_class import value_class
 
 NO_STREAM = "__probe__"
@@ -200,7 +201,7 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
     answered_by = naming.qualify_answer(message.stream, target.read)
     if answered_by == target.read:
         status, detail, hint = CheckStatus.OK, f"answered by `{answered_by}`", None
-    elif target.stream.has_namesake and physical.holds_all_messages(target.stream, message.stream):
+    elif target.stream.has_namesake and holds_all_messages(target.stream, message.stream):
         # A mirror's leader joins in with the first message that it takes (server/stream.go, processInboundMirrorMsg).
         detail = f"answered by {target.whose(message.stream)}: `{target.read}` takes part once it takes a message"
         status, hint = CheckStatus.OK, None

@@ -27,7 +27,7 @@ from vstream.topology import naming
 from vstream.topology.model import Endpoint, Role, Topology, VirtualStream
 from vstream.topology.physical import physical_name
 from vstream.topology.profiles import profile_of
-from vstream.topology.replication import list_physical_streams
+from vstream.topology.replication import list_physical_streams, physical_streams
 from vstream.value_class import value_class
 
 _Result = TypeVar("_Result")
@@ -161,7 +161,7 @@ class _Probe:
         if _explain_lack_of_canary(stream) is not None:
             return checks + 1
         # Every pair; and for what is reached a publish and its removal, if anything is, and each copy's.
-        copies = sum(part.role in {Role.READ, Role.ORDER} for part in stream.physical)
+        copies = sum(part.role in {Role.READ, Role.ORDER} for part in physical_streams(stream))
         return checks + len(regions) ** 2 + (2 + len(METHODS)) * len(reached) + (copies if reached else 0)
 
     def _report(self, checks: Iterable[Check]) -> None:
@@ -296,11 +296,11 @@ def _explain_lack_of_canary(stream: VirtualStream) -> tuple[str, str] | None:
     """Why *stream* gets no canaries, and what to do about it; None if it does get some."""
     if stream.is_bucket:
         return "no canary: in a bucket it would be somebody's key or object", "a stream of its own for canaries"
-    if any(part.settings.fields.get("allow_msg_counter") for part in stream.physical):
+    if any(part.fields.get("allow_msg_counter") for part in physical_streams(stream)):
         return "no canary: servers refuse messages that are not increments", "a stream of its own for canaries"
     if stream.canary is None:
         return _NO_CANARY, _suggest_canary(stream)
-    if any(part.settings.fields.get("deny_delete") for part in stream.physical):
+    if any(part.fields.get("deny_delete") for part in physical_streams(stream)):
         return (
             "no canary: it could never be removed from a stream with `deny_delete`",
             "a stream of its own for canaries",

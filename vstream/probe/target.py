@@ -12,6 +12,7 @@ from vstream.probe.report import Check, CheckKind, CheckStatus
 from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.profiles import profile_of
+from vstream.topology.replication import physical_streams
 from vstream.value_class import value_class
 
 _Answer = TypeVar("_Answer")
@@ -114,8 +115,8 @@ class ProbeTarget:
 
     def whose(self, name: str) -> str:
         """What stream *name* is to this virtual stream."""
-        for part in self.stream.physical:
-            if name == physical.physical_name(self.stream, part.role, part.place):
+        for part in physical_streams(self.stream):
+            if name == part.name:
                 where = "the stretch cluster" if part.place not in self.stream.regions else f"region `{part.place}`"
                 return f"`{name}`, the {part.role.value} stream of {where}"
         return f"`{name}`, which is no stream of `{self.stream.name}`"

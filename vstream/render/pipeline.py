@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -27,9 +27,10 @@ from vstream.topology import bundle, naming, physical
 from vstream.topology.accounts import SYSTEM_USER, Account, password_variable
 from vstream.topology.accounts_block import parse_accounts_block, unreported_digest
 from vstream.topology.consumer_config import ConsumerConfig
-from vstream.topology.model import PhysicalPart, Security, StreamSettings, Topology, VirtualStream
+from vstream.topology.model import Security, Topology, VirtualStream
 from vstream.topology.profiles import domains, profile_of
 from vstream.topology.profiles.profile import layouts
+from vstream.topology.replication import PhysicalStream, physical_streams
 from vstream.topology.server_address import ServerAddress
 from vstream.topology.signing import Signer, account_key
 from vstream.topology.stream_config import StreamConfig
@@ -140,13 +141,13 @@ def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
     )
 
 
-def _list_parts(topology: Topology, stream: VirtualStream) -> Iterator[PhysicalPart]:
-    yield from stream.physical
+def _list_parts(topology: Topology, stream: VirtualStream) -> Iterator[PhysicalStream]:
+    yield from physical_streams(stream)
     yield from stream_view.list_catalogs(topology, stream)
 
 
-def _make_bare_stream(stream: VirtualStream, part: PhysicalPart) -> bundle.RenderedStream:
-    config = StreamConfig(name=physical.physical_name(stream, part.role, part.place), fields={})
+def _make_bare_stream(stream: VirtualStream, part: PhysicalStream) -> bundle.RenderedStream:
+    config = StreamConfig(name=part.name, fields={})
     return bundle.RenderedStream(config=config, virtual=stream.name, region=part.place, role=part.role, path="")
 
 
@@ -178,7 +179,7 @@ class _Renderer:
         self._is_foreign = is_foreign
         self._signer = signer
         self._shapes: dict[tuple[str, ...], stream_view.StreamShape | None] = {}
-        self._settings: dict[int, tuple[StreamSettings, tuple[list[tuple[str, Json]], str]]] = {}
+        self._settings: dict[int, tuple[Mapping[str, Json], tuple[list[tuple[str, Json]], str]]] = {}
 
     def _render(self, template: str, view: dict[str, Any]) -> str:
         with limit_template() if self._is_foreign else nullcontext():
@@ -210,12 +211,12 @@ class _Renderer:
                 yield self._render_stream(topology, stream, part)
 
     def _render_stream(
-        self, topology: Topology, stream: VirtualStream, part: PhysicalPart
+        self, topology: Topology, stream: VirtualStream, part: PhysicalStream
     ) -> tuple[bundle.RenderedStream, bundle.Artifact]:
-        role, place = part.role, part.place
-        name, metadata = physical.physical_name(stream, role, place), stream_view.make_metadata(topology, stream, part)
+        role, place, name = part.role, part.place, part.name
+        metadata = stream_view.make_metadata(topology, stream, part)
         template = stream_view.choose_template(stream, role)
-        settings, settings_text = self._sort_settings(part.settings)
+        settings, settings_text = self._sort_settings(part.fields)
         view = {
             "name": naming.local_name(name),
             "subjects": stream_view.lookup_subjects(topology, stream, part),
@@ -246,10 +247,10 @@ class _Renderer:
             raise _make_error("VS201", template.file, problem)
         return (lambda: text), fields
 
-    def _sort_settings(self, settings: StreamSettings) -> tuple[list[tuple[str, Json]], str]:
+    def _sort_settings(self, settings: Mapping[str, Json]) -> tuple[list[tuple[str, Json]], str]:
         """Those that templates write, and the same as text. Most streams share them."""
         if id(settings) not in self._settings:
-            pairs = sorted((field, value) for field, value in settings.fields.items() if field != "metadata")
+            pairs = sorted((field, value) for field, value in settings.items() if field != "metadata")
             self._settings[id(settings)] = settings, (pairs, to_json(pairs))
         return self._settings[id(settings)][1]
 

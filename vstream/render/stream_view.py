@@ -12,9 +12,9 @@ from vstream.render.environment import to_json
 from vstream.syntax.document import Json, object_or_empty
 from vstream.timing import SECOND_NS
 from vstream.topology import naming, physical
-from vstream.topology.model import Consumer, PhysicalPart, Role, StreamSettings, Topology, VirtualStream
+from vstream.topology.model import Consumer, Role, Topology, VirtualStream
 from vstream.topology.profiles import name_in_metadata, profile_of
-from vstream.topology.replication import sources_of
+from vstream.topology.replication import PhysicalStream, sources_of
 from vstream.topology.stream_config import OWNERSHIP_KEYS, REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
 
 _CATALOG_CONFIG: Mapping[str, Json] = {
@@ -62,7 +62,7 @@ def choose_template(stream: VirtualStream, role: Role) -> StreamTemplate:
             assert_never(role)
 
 
-def list_catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalPart, ...]:
+def list_catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalStream, ...]:
     """
     Streams that hold nothing, and are found by the subjects of *stream* where its mirrors are not.
 
@@ -75,18 +75,18 @@ def list_catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalPa
     parts = []
     for region in stream.regions:
         parts.append(
-            PhysicalPart(
-                role=Role.CATALOG,
+            PhysicalStream(
+                virtual=stream.name,
+                name=physical.physical_name(stream, Role.CATALOG, region),
                 place=region,
-                settings=StreamSettings(
-                    fields={**_CATALOG_CONFIG, "placement": {"cluster": topology.cluster_at(region)}, "metadata": {}}
-                ),
+                role=Role.CATALOG,
+                fields={**_CATALOG_CONFIG, "placement": {"cluster": topology.cluster_at(region)}, "metadata": {}},
             )
         )
     return tuple(parts)
 
 
-def make_input(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
+def make_input(topology: Topology, stream: VirtualStream, part: PhysicalStream) -> Any:
     """What a physical stream takes messages from: the value of its template's `input_field`."""
     takes = choose_template(stream, part.role).input_field
     account = physical.account_of(stream, part.role, part.place)
@@ -114,7 +114,7 @@ def _source_view(name: str, account: str | None, transforms: Iterable[tuple[str,
     }
 
 
-def stream_taken_over(stream: VirtualStream, part: PhysicalPart) -> str | None:
+def stream_taken_over(stream: VirtualStream, part: PhysicalStream) -> str | None:
     """
     The stream that a read stream sources besides, whose subjects are what clients publish on.
 
@@ -125,7 +125,7 @@ def stream_taken_over(stream: VirtualStream, part: PhysicalPart) -> str | None:
     return physical.former_stream_of(stream, part.role, part.place) or stream.takes_over
 
 
-def lookup_subjects(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> tuple[str, ...]:
+def lookup_subjects(topology: Topology, stream: VirtualStream, part: PhysicalStream) -> tuple[str, ...]:
     """
     The subjects that a stream which sources declares, though nobody publishes them to it.
 
@@ -140,7 +140,7 @@ def lookup_subjects(topology: Topology, stream: VirtualStream, part: PhysicalPar
     return stream.subjects
 
 
-def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | None:
+def mirror_api(stream: VirtualStream, part: PhysicalStream) -> dict[str, str] | None:
     """How a mirror reaches a stream in another account; None in the same account."""
     if not stream.consistency.has_mirrors:
         return None
@@ -148,12 +148,12 @@ def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | No
     return naming.external_api(physical.mirrored_stream(stream) or stream.name, account)
 
 
-def make_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
+def make_metadata(topology: Topology, stream: VirtualStream, part: PhysicalStream) -> dict[str, Json]:
     """The user's metadata, and by what vstream knows that the stream is its own."""
     routing = name_in_metadata(topology)
     return {
         **_make_check_metadata(topology, stream, part),
-        **object_or_empty(part.settings.fields["metadata"]),
+        **object_or_empty(part.fields["metadata"]),
         TOPOLOGY_KEY: topology.name,
         STREAM_KEY: stream.name,
         REGION_KEY: part.place,
@@ -162,12 +162,12 @@ def make_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart)
     }
 
 
-def _make_check_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
+def _make_check_metadata(topology: Topology, stream: VirtualStream, part: PhysicalStream) -> dict[str, Json]:
     """What `nats server check stream` expects, in its own words (monitor/stream.go of nats-io/jsm.go)."""
     checks = topology.nats_checks
     if checks is None:
         return {}
-    expected = {"enabled": "true", "peer-expect": str(part.settings.fields["num_replicas"])}
+    expected = {"enabled": "true", "peer-expect": str(part.fields["num_replicas"])}
     takes = choose_template(stream, part.role).input_field
     if takes != "subjects":
         expected.update({"lag-critical": str(checks.lag), "seen-critical": f"{checks.silence / SECOND_NS:g}s"})

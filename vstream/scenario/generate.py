@@ -18,7 +18,7 @@ import yaml
 from vstream.scenario.timeline import index_servers
 from vstream.syntax.document import Json
 from vstream.topology.model import Topology
-from vstream.topology.physical import physical_name
+from vstream.topology.replication import physical_streams
 from vstream.topology.units import parse_duration, spell_nanoseconds
 
 ScenarioData = dict[str, Any]
@@ -190,9 +190,9 @@ class _ScenarioComposer:
         places = regions if self._open else {*regions, *self._topology.clusters}
         streams = []
         for stream in self._topology.streams:
-            for part in stream.physical:
-                if part.place in places and part.settings.fields.get("num_replicas") != 1:
-                    streams.append((part.place, physical_name(stream, part.role, part.place)))
+            for part in physical_streams(stream):
+                if part.place in places and part.fields.get("num_replicas") != 1:
+                    streams.append((part.place, part.name))
         return streams
 
     def _kill_leader(self) -> bool:

@@ -6,7 +6,6 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -367,15 +366,6 @@ class StreamSettings:
 
 
 @value_class
-class PhysicalPart:
-    """One physical stream of a virtual stream. *place* is a region's name, or the stretch cluster's."""
-
-    role: Role
-    place: str
-    settings: StreamSettings
-
-
-@value_class
 class Consumer:
     """A durable that a virtual stream has in each of *regions*, on the stream that is read there."""
 
@@ -426,22 +416,15 @@ class VirtualStream:
         """Whether one physical stream is what all regions mean by the virtual name, and mirrors answer Direct Get for it."""
         return self.consistency.has_origin or self.is_virtual_name_of_order
 
-    @cached_property
-    def physical(self) -> tuple[PhysicalPart, ...]:
-        """Every physical stream, place by place: the regions in order, then the stretch cluster."""
-        by_role = {
+    @property
+    def settings_by_role(self) -> Mapping[Role, Mapping[str, StreamSettings]]:
+        """The settings of its physical streams, by role and place (`vstream.topology.replication.physical_streams`)."""
+        return {
             Role.WRITE: self.write_settings,
             Role.ORIGIN: self.origin_settings,
             Role.ORDER: self.order_settings,
             Role.READ: self.read_settings,
         }
-        places = dict.fromkeys((*self.regions, *self.origin_settings, *self.order_settings))
-        parts = []
-        for place in places:
-            for role, settings in by_role.items():
-                if place in settings:
-                    parts.append(PhysicalPart(role=role, place=place, settings=settings[place]))
-        return tuple(parts)
 
 
 @value_class

@@ -99,13 +99,6 @@ def origin_name(stream: VirtualStream) -> str | None:
     return next((physical_name(stream, Role.ORIGIN, place) for place in stream.origin_settings), None)
 
 
-def holds_all_messages(stream: VirtualStream, name: str) -> bool:
-    """Whether *name* is a physical stream of *stream* that holds all of its messages."""
-    return any(
-        name == physical_name(stream, part.role, part.place) for part in stream.physical if part.role is not Role.WRITE
-    )
-
-
 def mirrored_stream(stream: VirtualStream) -> str | None:
     """The name of the stream that the read streams mirror, None if they source the write streams."""
     if stream.consistency.has_origin:

@@ -1,12 +1,13 @@
-"""Which physical streams source which: the pairs that a status measures."""
+"""The physical streams and consumers of a topology, and which streams take from which."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
+from vstream.syntax.document import Json
 from vstream.topology import physical
-from vstream.topology.model import PhysicalPart, Role, Topology, VirtualStream
+from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.value_class import value_class
 
 
@@ -18,7 +19,7 @@ class PhysicalStream:
     name: str
     place: str
     role: Role
-    fields: Mapping[str, object] = field(default_factory=dict, compare=False)
+    fields: Mapping[str, Json] = field(default_factory=dict, compare=False)
     """As the topology has them."""
 
 
@@ -32,16 +33,30 @@ class ReplicationPair:
 
 
 def physical_streams(stream: VirtualStream) -> tuple[PhysicalStream, ...]:
-    """The physical streams of *stream*, which remembers them: a status asks for them six times."""
+    """
+    The physical streams of *stream*, place by place: the regions in order, then the stretch cluster.
+
+    It remembers them: a status asks for them six times.
+    """
     remembered: dict[str, tuple[PhysicalStream, ...]] = vars(stream)
     if "physical_streams" not in remembered:
-        remembered["physical_streams"] = tuple(_name_part(stream, part) for part in stream.physical)
+        remembered["physical_streams"] = tuple(_list_parts(stream))
     return remembered["physical_streams"]
 
 
-def _name_part(stream: VirtualStream, part: PhysicalPart) -> PhysicalStream:
-    name = physical.physical_name(stream, part.role, part.place)
-    return PhysicalStream(virtual=stream.name, name=name, place=part.place, role=part.role, fields=part.settings.fields)
+def _list_parts(stream: VirtualStream) -> Iterator[PhysicalStream]:
+    for place in dict.fromkeys((*stream.regions, *stream.origin_settings, *stream.order_settings)):
+        for role, settings in stream.settings_by_role.items():
+            if place in settings:
+                name = physical.physical_name(stream, role, place)
+                yield PhysicalStream(
+                    virtual=stream.name, name=name, place=place, role=role, fields=settings[place].fields
+                )
+
+
+def holds_all_messages(stream: VirtualStream, name: str) -> bool:
+    """Whether *name* is a physical stream of *stream* that holds all of its messages."""
+    return any(name == part.name for part in physical_streams(stream) if part.role is not Role.WRITE)
 
 
 @value_class

@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass
 from vstream.subjects.resolve import publish_cost_us
 from vstream.syntax.document import Json
 from vstream.timing import SECOND_NS
-from vstream.topology import physical
-from vstream.topology.model import Consistency, Role, StreamSettings, Topology, VirtualStream
+from vstream.topology.model import Consistency, Role, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
-from vstream.topology.replication import replication_pairs
+from vstream.topology.replication import physical_streams, replication_pairs
 from vstream.topology.stream_limits import MAX_AGE, MAX_BYTES, MAX_MESSAGES, PER_SUBJECT, read_limit
 from vstream.value_class import value_class
 
@@ -167,24 +166,24 @@ def estimate_size(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
 
 def _size_stream(stream: VirtualStream, load: Load) -> StreamSize:
     parts = []
-    for part in stream.physical:
+    for part in physical_streams(stream):
         taken_rate = load.rate * (1 if part.role is Role.WRITE else len(stream.regions))
         is_sourced = part.role is Role.ORDER or (part.role is Role.READ and stream.consistency is not Consistency.HOMED)
         stored = (
             load.size + RECORD_BYTES + SUBJECT_BYTES + (HEADER_BYTES if is_sourced and stream.write_settings else 0)
         )
-        keeping = find_retention_limits(part.settings, stored)
+        keeping = find_retention_limits(part.fields, stored)
         retention = min(keeping.age, keeping.messages / taken_rate if taken_rate else math.inf)
         parts.append(
             PartSize(
-                stream=physical.physical_name(stream, part.role, part.place),
+                stream=part.name,
                 place=part.place,
                 role=part.role.value,
                 replicas=keeping.replicas,
                 bytes=0.0 if not taken_rate else taken_rate * stored * retention,
                 per_day=taken_rate * stored * DAY_SECONDS,
                 retention=retention,
-                is_at_most=read_limit(part.settings.fields, PER_SUBJECT) > 0,
+                is_at_most=read_limit(part.fields, PER_SUBJECT) > 0,
             )
         )
     writes = [part.retention for part in parts if part.role in {Role.WRITE.value, Role.ORIGIN.value}]
@@ -197,9 +196,8 @@ def _size_stream(stream: VirtualStream, load: Load) -> StreamSize:
     )
 
 
-def find_retention_limits(settings: StreamSettings, stored: int) -> RetentionLimits:
-    """What a stream with *settings* keeps, of messages of *stored* bytes."""
-    fields = settings.fields
+def find_retention_limits(fields: Mapping[str, Json], stored: int) -> RetentionLimits:
+    """What a stream with *fields* keeps, of messages of *stored* bytes."""
     size, number, age = (read_limit(fields, name) or math.inf for name in (MAX_BYTES, MAX_MESSAGES, MAX_AGE))
     replicas = read_limit(fields, "num_replicas") or 1
     return RetentionLimits(age=age / SECOND_NS, messages=min(size / stored, number), replicas=replicas)

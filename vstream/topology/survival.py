@@ -14,9 +14,9 @@ from enum import Enum
 from itertools import combinations, product
 from typing import Final
 
-from vstream.topology import physical
-from vstream.topology.model import Consistency, PhysicalPart, Role, Seat, Topology, VirtualStream
+from vstream.topology.model import Consistency, Role, Seat, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
+from vstream.topology.replication import PhysicalStream, physical_streams
 from vstream.value_class import value_class
 
 
@@ -258,32 +258,29 @@ class _Judge:
 
     # The streams that count
 
-    def _part(self, *roles: Role) -> PhysicalPart | None:
+    def _part(self, *roles: Role) -> PhysicalStream | None:
         """Of these roles, the physical stream of the region, or else the only one."""
-        parts = [part for part in self._stream.physical if part.role in roles]
+        parts = [part for part in physical_streams(self._stream) if part.role in roles]
         local = [part for part in parts if part.place == self._region]
         return next(iter(local or parts), None)
 
     @property
-    def _writer(self) -> PhysicalPart:
+    def _writer(self) -> PhysicalStream:
         """The stream that takes publishes of the region."""
         part = self._part(Role.WRITE) or self._part(Role.ORIGIN)
         assert part is not None
         return part
 
     @property
-    def _reader(self) -> PhysicalPart:
+    def _reader(self) -> PhysicalStream:
         """The stream that answers reads in the region: the home of a homed stream has no copy."""
-        parts = [part for part in self._stream.physical if part.place == self._region]
+        parts = [part for part in physical_streams(self._stream) if part.place == self._region]
         return next((part for part in parts if part.role is Role.READ), self._writer)
 
     @property
-    def _decider(self) -> PhysicalPart:
+    def _decider(self) -> PhysicalStream:
         """The stream that everybody reads, in the end."""
         return self._part(Role.ORDER) or self._part(Role.ORIGIN) or self._reader
-
-    def _name(self, part: PhysicalPart) -> str:
-        return f"`{physical.physical_name(self._stream, part.role, part.place)}`"
 
     # The servers that count
 
@@ -300,9 +297,9 @@ class _Judge:
     def _is_away(self, seat: Seat) -> bool:
         return seat.server.name in self._incident.down or self._is_cut(seat)
 
-    def _judge_quorum(self, part: PhysicalPart, purpose: str) -> Ruling:
+    def _judge_quorum(self, part: PhysicalStream, purpose: str) -> Ruling:
         """Whether the clients reach a majority of the replicas of *part*."""
-        seats, name = self._seats_at(part.place), self._name(part)
+        seats, name = self._seats_at(part.place), f"`{part.name}`"
         away = [seat for seat in seats if self._is_away(seat)]
         replicas = _replicas(part)
         if not away:
@@ -339,22 +336,18 @@ class _Judge:
     # What clients do
 
     def _judge_order(self) -> Ruling:
-        return Ruling(
-            answer=Survival.YES, reason=f"{self._name(self._decider)} alone decides on it; the others wait for it"
-        )
+        return Ruling(answer=Survival.YES, reason=f"`{self._decider.name}` alone decides on it; the others wait for it")
 
     def _judge_reads(self) -> Ruling:
         local = self._judge_quorum(self._reader, "read here")
         if local.answer.is_survival:
             # Any replica that is left answers a Direct Get: nobody waits for an election.
-            return Ruling(answer=Survival.YES, reason=f"{self._name(self._reader)} answers{self._staleness()}")
+            return Ruling(answer=Survival.YES, reason=f"`{self._reader.name}` answers{self._staleness()}")
         origin = self._decider
         if self._stream.has_namesake and profile_of(self._stream).has_physical_names and origin is not self._reader:
             elsewhere = self._judge_quorum(origin, "read")
             if elsewhere.answer.is_survival:
-                return Ruling(
-                    answer=Survival.PAUSE, reason=f"{self._name(origin)} answers instead of the region's copy"
-                )
+                return Ruling(answer=Survival.PAUSE, reason=f"`{origin.name}` answers instead of the region's copy")
         return local
 
     def _staleness(self) -> str:
@@ -409,7 +402,7 @@ class _Judge:
             ruling = self._judge_storage(self._decider)
             # Copies that are ahead differ only if something is published before they are repaired.
             return replace(ruling, is_certain=ruling.answer.is_survival)
-        written = [part for part in self._stream.physical if part.role in {Role.WRITE, Role.ORIGIN}]
+        written = [part for part in physical_streams(self._stream) if part.role in {Role.WRITE, Role.ORIGIN}]
         worst = max(map(self._judge_storage, written), key=lambda ruling: _RANK[ruling.answer])
         if ability is Ability.OWN_READS and worst.answer is Survival.NO:
             return Ruling(
@@ -420,9 +413,9 @@ class _Judge:
             )
         return worst
 
-    def _judge_storage(self, part: PhysicalPart) -> Ruling:
+    def _judge_storage(self, part: PhysicalStream) -> Ruling:
         """Whether *part* still has what it acknowledged."""
-        seats, name = self._seats_at(part.place), self._name(part)
+        seats, name = self._seats_at(part.place), f"`{part.name}`"
         dark = [seat for seat in seats if seat.server.name in self._incident.down]
         replicas = _replicas(part)
         if not dark:
@@ -430,7 +423,7 @@ class _Judge:
         if replicas - min(replicas, len(dark)) >= replicas // 2 + 1:
             return Ruling(answer=Survival.PAUSE, reason=f"the other replicas of {name} have what it acknowledged")
         is_certain = len(dark) == len(seats)
-        if part.settings.fields.get("storage") == "memory":
+        if part.fields.get("storage") == "memory":
             return Ruling(answer=Survival.NO, reason=f"{name} is in memory: all of it is gone", is_certain=is_certain)
         if all(seat.jetstream.sync_interval == "always" for seat in dark):
             return Ruling(
@@ -444,6 +437,6 @@ class _Judge:
         )
 
 
-def _replicas(part: PhysicalPart) -> int:
-    number = part.settings.fields.get("num_replicas")
+def _replicas(part: PhysicalStream) -> int:
+    number = part.fields.get("num_replicas")
     return number if isinstance(number, int) else 1

@@ -46,7 +46,7 @@ from vstream.topology import naming
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
-from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams
+from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams, physical_streams
 
 _Opened = Mapping[str, Connection | NotReachableError]
 _SCOUTS = 8
@@ -90,7 +90,7 @@ class _SnapshotCollector:
         self, topology: Topology, endpoints: Mapping[str, Endpoint], opened: _Opened, timeout: float, *, is_deep: bool
     ) -> None:
         # A server lists some thousand streams a second, and those of a lab share one machine.
-        timeout += sum(len(stream.physical) for stream in topology.streams) // 1_000
+        timeout += sum(len(physical_streams(stream)) for stream in topology.streams) // 1_000
         self._topology = topology
         self._endpoints = endpoints
         self._opened = opened

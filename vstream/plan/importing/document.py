@@ -18,7 +18,7 @@ from vstream.topology.buckets import expand_buckets
 from vstream.topology.consumer_config import POSITION_KEY
 from vstream.topology.document import TopologyDocument
 from vstream.topology.model import Consistency, Endpoint, Naming, Role, Topology, VirtualStream
-from vstream.topology.physical import physical_name
+from vstream.topology.replication import physical_streams
 
 Data = dict[str, Any]
 _MAX_ROUNDS = 4
@@ -127,9 +127,9 @@ def _resolve(written: Data) -> Topology:
 def _find_unsaid(virtual: VirtualStream, stream: RecognisedStream) -> Iterator[tuple[Role, str, Data]]:
     """What the physical streams of *stream* have, and *virtual*, as the topology has it yet, does not say."""
     has = {part.stream.config.name: part.stream.config.fields for part in stream.parts}
-    for part in virtual.physical:
-        fields = has.get(physical_name(virtual, part.role, part.place))
-        if fields is not None and (new := settings.find_differing_settings(fields, part.settings.fields, part.role)):
+    for part in physical_streams(virtual):
+        fields = has.get(part.name)
+        if fields is not None and (new := settings.find_differing_settings(fields, part.fields, part.role)):
             yield part.role, part.place, new
 
 

@@ -194,7 +194,8 @@ def purge_subjects(topology: Topology, account: str, region: str) -> Iterator[st
     takes the first answer. What does not hear of it keeps what nobody reads any more.
     """
     for stream in topology.streams:
-        holders = {account_of(stream, part.role, part.place) for part in stream.physical}
+        parts = [(role, place) for role, places in stream.settings_by_role.items() for place in places]
+        holders = {account_of(stream, role, place) for role, place in parts}
         if stream.is_bucket and account in holders and region in stream.regions:
             yield shared.purge_subject(stream)
 

@@ -15,7 +15,8 @@ from vstream.scenario.fault_types import Target
 from vstream.scenario.fields import split_pair
 from vstream.scenario.model import ClientOperation
 from vstream.syntax.yaml import Path
-from vstream.topology import naming, physical
+from vstream.topology import naming
+from vstream.topology.replication import physical_streams
 
 _Named = tuple["Path", str, bool]
 """The path of a name, the name, and whether it is a key."""
@@ -52,8 +53,8 @@ def unknown_name(subject: ScenarioSubject) -> Iterator[Violation]:
 def _list_physical(subject: ScenarioSubject) -> list[str]:
     names = []
     for stream in subject.streams.values():
-        for part in stream.physical:
-            names.append(physical.physical_name(stream, part.role, part.place))
+        for part in physical_streams(stream):
+            names.append(part.name)
     return names
 
 

@@ -19,7 +19,7 @@ from vstream.subjects.functions import FUNCTION
 from vstream.topology import physical
 from vstream.topology.model import Role, ServerVersion, Topology
 from vstream.topology.profiles import PROFILES
-from vstream.topology.replication import index_physical_streams
+from vstream.topology.replication import index_physical_streams, physical_streams
 from vstream.topology.stream_config import ROUTING_KEY
 
 _Copy: TypeAlias = "tuple[tuple[str, ...], tuple[tuple[str, str], ...]]"
@@ -206,7 +206,7 @@ def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
     for virtual in topology.streams:
         for role in (StreamRole.WRITE, StreamRole.READ):
             group = by_virtual.get((virtual.name, role), [])
-            places = [part.place for part in virtual.physical if part.role.value == role.value]
+            places = [part.place for part in physical_streams(virtual) if part.role.value == role.value]
             lacking = [region for region in places if region not in {stream.region for stream in group}]
             if group and lacking:
                 yield Violation(

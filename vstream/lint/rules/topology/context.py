@@ -11,6 +11,7 @@ from vstream.syntax.yaml import Path
 from vstream.topology.decode import list_levels
 from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
 from vstream.topology.model import Role, Topology
+from vstream.topology.replication import physical_streams
 from vstream.value_class import value_class
 
 
@@ -56,13 +57,13 @@ class TopologySubject:
         """Every physical stream."""
         settings = []
         for stream in self.topology.streams:
-            for part in stream.physical:
+            for part in physical_streams(stream):
                 settings.append(
                     PhysicalSettings(
                         stream=stream.name,
                         role=part.role,
                         region=part.place,
-                        fields=part.settings.fields,
+                        fields=part.fields,
                         is_mirror=part.role is Role.READ and stream.consistency.has_mirrors,
                     )
                 )

@@ -13,6 +13,7 @@ from vstream.syntax.yaml import Path
 from vstream.topology.decode import list_levels
 from vstream.topology.model import COUNTERS_SINCE, Consistency, Naming, Role, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
+from vstream.topology.replication import physical_streams
 from vstream.topology.survival import Ability, Failure, find_worst_cell
 from vstream.topology.units import format_version
 
@@ -50,9 +51,9 @@ def _list_refusals(subject: TopologySubject, physical: PhysicalSettings) -> Iter
     theirs = []
     for stream in subject.topology.streams:
         if stream.name == physical.stream:
-            for part in stream.physical:
+            for part in physical_streams(stream):
                 if part.role in {Role.ORIGIN, Role.ORDER}:
-                    theirs.append(part.settings.fields["max_msg_size"])
+                    theirs.append(part.fields["max_msg_size"])
     if any(isinstance(size, int) and 0 < mine < size for size in theirs):
         yield (
             subject.locate(physical, "max_msg_size"),
@@ -301,7 +302,7 @@ def _is_whole(topology: Topology, stream: VirtualStream) -> bool:
     """Whether all that the stream needs is there: what is missing has an error of its own."""
     regions = {region.name for region in topology.regions}
     places = {*regions, *((topology.stretch.cluster,) if topology.stretch else ())}
-    parts = stream.physical
+    parts = physical_streams(stream)
     takes_writes = any(part.role in {Role.WRITE, Role.ORIGIN} for part in parts)
     has_order = not stream.consistency.needs_stretch or topology.stretch is not None
     is_placed = set(stream.regions) <= regions and all(part.place in places for part in parts)

@@ -10,8 +10,9 @@ from vstream.lint.rule import Violation, rule, suggest_closest
 from vstream.lint.rules.topology.buckets import buckets_called_like_streams
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Path
-from vstream.topology import naming, physical
+from vstream.topology import naming
 from vstream.topology.document import StretchDocument, TopologyDocument
+from vstream.topology.replication import physical_streams
 
 
 @rule("VS101", "unknown-region", Severity.ERROR)
@@ -128,7 +129,7 @@ def name_collision(subject: TopologySubject) -> Iterator[Violation]:
     """
     owners: dict[str, str] = {}
     for stream in subject.topology.streams:
-        names = {physical.physical_name(stream, part.role, part.place) for part in stream.physical}
+        names = {part.name for part in physical_streams(stream)}
         for name in sorted({stream.name, *names}):
             owner = owners.setdefault(name, stream.name)
             if owner != stream.name:

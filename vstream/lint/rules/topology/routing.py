@@ -17,6 +17,7 @@ from vstream.topology.accounts import VSTREAM_USER, regional_user
 from vstream.topology.decode import list_levels
 from vstream.topology.model import Consistency, Naming, Role, Security, Topology
 from vstream.topology.profiles import PROFILES, profile_of
+from vstream.topology.replication import physical_streams
 from vstream.topology.stream_config import HIDDEN_PREFIXES
 
 _WITH_ROOTS = tuple(routing.value for routing, profile in PROFILES.items() if profile.has_roots)
@@ -316,7 +317,7 @@ def bad_canary(subject: TopologySubject) -> Iterator[Violation]:
                 hint=f"choose a subject of the stream, such as `{example}`",
             )
         limits = [
-            part.settings.fields["max_msgs_per_subject"] for part in stream.physical if part.role is not Role.WRITE
+            part.fields["max_msgs_per_subject"] for part in physical_streams(stream) if part.role is not Role.WRITE
         ]
         if "*" not in tokens and any(isinstance(most, int) and 0 < most < len(stream.regions) for most in limits):
             yield Violation(
