@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import os
 import random
+import shlex
 import statistics
 import subprocess
 import sys
@@ -32,22 +33,27 @@ from vstream.jetstream.connection import connect
 from vstream.lab import lifecycle, ports, server_records
 from vstream.lab.state import lab_directory, labs_directory, list_lab_directories
 from vstream.lab.status import list_addresses, list_endpoints, list_lab_names
+from vstream.scenario.fault_types import FAULTS, Target
 
 VSTREAM = [sys.executable, "-m", "vstream"]
 NAME = "soak"
 REGIONS = ("west", "central", "east")
-CHAOS = (
-    ("kill-region", "west", "--for", "1s", "--yes-really"),
-    ("pause", "west", "--for", "1s", "--yes-really"),
-    ("partition", "west | central,east", "--how", "drop", "--for", "1s"),
-    ("power-loss", "west", "--lose", "1s", "--yes-really"),
-    ("rolling-restart", "west"),
-)
 KINDS = ("lab down", "lab up", "chaos", "scenario run")
 """In turn. The suite kills the first one here, and each of the others in a test of its own."""
 PATIENCE = 10.0
 """Seconds until what was killed must be gone: a `nats-server -t` that was under way ends by itself, and so do clients."""
 POLL = 0.05
+
+
+def list_chaos_commands() -> list[list[str]]:
+    """The first example of every fault, with a second for it to last; but for faults of streams: there are none."""
+    commands = []
+    for declared in FAULTS.values():
+        if declared.target is not Target.STREAM:
+            words = shlex.split(declared.examples[0].partition(" --for ")[0])
+            lasts = ["--for", "1s"] if declared.command_stays_open else []
+            commands.append([*words, *lasts, "--yes-really"])
+    return commands
 
 
 @dataclass
@@ -75,7 +81,7 @@ class Soak:
             case "lab down":
                 return ["lab", "down", NAME, "--purge"]
             case "chaos":
-                return ["chaos", *self.random.choice(CHAOS), "--topology", self.topology]
+                return ["chaos", *self.random.choice(list_chaos_commands()), "--topology", self.topology]
             case _:
                 return ["scenario", "run", str(self.files / "scenario.yaml"), "--output", str(self.files / "capture")]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.lab_bundle import topology
+from tests.support.lab_bundle import stopped_lab, topology
 from tests.support.paths import ROOT
 from vstream.chaos import inject as drill
 from vstream.chaos import journal
@@ -24,28 +24,9 @@ from vstream.chaos.faults.pause import Pause
 from vstream.chaos.faults.restart import Restart
 from vstream.chaos.journal import Journal
 from vstream.errors import LabError, RefusedError, UnsupportedError, VstreamError
-from vstream.lab import ports
-from vstream.lab.binaries import Program
 from vstream.lab.links.state import Cut, LinkState
 from vstream.lab.server import SpawnedServers
-from vstream.lab.state import LabDirectory, LabRecord
 from vstream.servers.target_servers import TargetServers
-
-
-def target(directory: Path) -> TargetServers:
-    """A lab of three servers of which none runs."""
-    place = LabDirectory("a", directory)
-    place.create()
-    addresses = ports.allocate(topology(3, 1).seats, 14000, place)
-    programs = {address.server.name: Program(Path("nats-server"), "2.15.1") for address in addresses}
-    record = LabRecord(topology="test", servers=addresses, programs=programs)
-    return TargetServers(
-        servers={address.server.name: address.region for address in addresses},
-        clusters={address.server.name: address.cluster_name for address in addresses},
-        endpoints={},
-        system=None,
-        lab=(place, record),
-    )
 
 
 def order(where: TargetServers, *, is_forced: bool = False) -> drill.InjectionRequest:
@@ -59,7 +40,7 @@ def lasting(fault: LabFault) -> LastingInjection:
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    directory = target(tmp_path).directory
+    directory = stopped_lab(tmp_path).directory
     book, first = Journal().add("kill-region r0", Kill(servers=("r0-0",)))
     book, second = book.add("pause r1-0", Pause(servers=("r1-0",)))
     slow = {("r0", "r1"): LinkState(delay=0.07, loss=0.05), ("r1", "r0"): LinkState(cut=Cut.DROP)}
@@ -73,7 +54,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_no_journal_is_nothing_open_and_a_broken_one_names_the_way_out(tmp_path: Path) -> None:
-    directory = target(tmp_path).directory
+    directory = stopped_lab(tmp_path).directory
     assert journal.read_journal(directory) == Journal()
     journal.journal_path(directory).write_text('{"format": 1')
     with pytest.raises(LabError, match=r"chaos\.json` cannot be read") as caught:
@@ -84,10 +65,11 @@ def test_no_journal_is_nothing_open_and_a_broken_one_names_the_way_out(tmp_path:
 DRIVER = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from tests.chaos.test_journal import lasting, order, target
+from tests.chaos.test_journal import lasting, order
+from tests.support.lab_bundle import stopped_lab
 from vstream.chaos import inject as drill
 from vstream.chaos.faults.kill import Kill
-where = target(Path(sys.argv[1]))
+where = stopped_lab(Path(sys.argv[1]))
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "before-the-journal":
@@ -105,7 +87,7 @@ def test_killed_before_the_first_signal(tmp_path: Path, when: str, opened: list[
     """No signal without an entry: after kill -9 the journal holds the fault, or nothing has happened."""
     ended = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path), when], cwd=ROOT, env=os.environ, check=False)
     assert ended.returncode == -signal.SIGKILL
-    book = journal.read_journal(target(tmp_path).directory)
+    book = journal.read_journal(stopped_lab(tmp_path).directory)
     assert [fault.id for fault in book.faults] == opened
 
 
@@ -124,7 +106,7 @@ async def test_a_fault_begins_once_it_is_allowed_and_before_its_first_signal(
 
     monkeypatch.setattr(Kill, "inject", inject)
     request = replace(
-        order(target(tmp_path), is_forced=True),
+        order(stopped_lab(tmp_path), is_forced=True),
         on_impact=lambda _: happened.append("impact"),
         now=begin,
     )
@@ -138,7 +120,7 @@ async def test_a_fault_begins_once_it_is_allowed_and_before_its_first_signal(
 async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = target(tmp_path)
+    where = stopped_lab(tmp_path)
 
     async def inject(self: Kill, at: TargetServers, name: str) -> str:
         raise LabError("it does not bite")
@@ -151,7 +133,7 @@ async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(
 
 
 async def test_healing_what_is_not_open_names_what_is(tmp_path: Path) -> None:
-    where = target(tmp_path)
+    where = stopped_lab(tmp_path)
     journal.write_journal(where.directory, Journal().add("pause r0-0", Pause(servers=("r0-0",)))[0])
     with pytest.raises(VstreamError, match="there is no open fault `f9`") as caught:
         await drill.heal(where, ("f9",), timeout=1, on_progress=lambda _: None)
@@ -159,7 +141,7 @@ async def test_healing_what_is_not_open_names_what_is(tmp_path: Path) -> None:
 
 
 def test_faults_of_a_lab_that_was_taken_down_since_are_over(tmp_path: Path) -> None:
-    where = target(tmp_path)
+    where = stopped_lab(tmp_path)
     book, _ = Journal().add("kill-server r0-0", Kill(servers=("r0-0",)))
     book, _ = book.add("pause r1-0", Pause(servers=("r1-0",)))
     journal.write_journal(where.directory, book)
@@ -170,7 +152,7 @@ async def test_the_fault_that_was_injected_last_is_healed_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that was paused after its disk was full cannot be restarted before it goes on."""
-    where = target(tmp_path)
+    where = stopped_lab(tmp_path)
     healed: list[str] = []
 
     async def heal(self: Kill | Pause, at: TargetServers, name: str) -> SpawnedServers:
@@ -190,7 +172,7 @@ async def test_the_fault_that_was_injected_last_is_healed_first(
 
 
 async def test_healing_nothing_writes_nothing(tmp_path: Path) -> None:
-    where = target(tmp_path)
+    where = stopped_lab(tmp_path)
     assert (await drill.heal(where, None, timeout=1, on_progress=lambda _: None)).faults == ()
     assert not journal.journal_path(where.directory).exists()
 
@@ -199,7 +181,7 @@ async def test_where_no_disk_can_be_filled_that_is_said_and_nothing_is_left_open
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on macOS."""
-    where = target(tmp_path)
+    where = stopped_lab(tmp_path)
     monkeypatch.delattr(psutil.Process, "rlimit", raising=False)
     with pytest.raises(UnsupportedError, match="only Linux"):
         await drill.inject(order(where, is_forced=True), lasting(DiskFull(servers=("r0-0",))))

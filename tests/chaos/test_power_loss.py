@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.test_journal import target
+from tests.support.lab_bundle import stopped_lab
 from vstream.chaos import inject, journal
 from vstream.chaos.faults import base
 from vstream.chaos.faults.power_loss import PowerLoss
@@ -56,7 +56,7 @@ async def test_what_was_begun_is_ended_wherever_it_was_cut_off(
     tmp_path: Path, crash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The servers were killed: their process ids belong to nobody."""
-    where = target(tmp_path)
+    where = stopped_lab(tmp_path)
     place, data = where.directory.faults / "f1", where.directory.data
     for server in FAULT.servers:
         put(data / server, kept="old", grown="much more", new="new")
@@ -80,7 +80,7 @@ async def test_what_was_begun_is_ended_wherever_it_was_cut_off(
 
 async def test_a_server_that_is_started_between_the_renames_has_its_store(tmp_path: Path) -> None:
     """As `lab up` does where the tool was killed there. An empty store would be a loss that nobody asked for."""
-    directory = target(tmp_path).directory
+    directory = stopped_lab(tmp_path).directory
     put(directory.next_store("r0-0"), kept="old")
     put(directory.next_store("r1-0"), kept="old")
     put(directory.store("r1-0"), kept="old", new="new")
@@ -93,7 +93,7 @@ async def test_a_server_that_is_started_between_the_renames_has_its_store(tmp_pa
 
 async def test_what_was_started_since_keeps_what_it_has_stored_since(tmp_path: Path) -> None:
     """Also if it was ended again before anybody healed: it would be rolled back a second time, and not for the rehearsal."""
-    where = target(tmp_path)
+    where = stopped_lab(tmp_path)
     place = where.directory.faults / "f1"
     for server in FAULT.servers:
         put(where.directory.store(server), kept="old", since="new")
@@ -108,7 +108,7 @@ async def test_what_was_started_since_keeps_what_it_has_stored_since(tmp_path: P
 
 @pytest.mark.parametrize("has_begun", [False, True], ids=["only copied", "about to be killed"])
 async def test_while_all_servers_live_nothing_is_lost(tmp_path: Path, has_begun: bool) -> None:
-    where = target(tmp_path)
+    where = stopped_lab(tmp_path)
     place, data = where.directory.faults / "f1", where.directory.data
     for server in FAULT.servers:
         put(data / server, new="new")
@@ -121,7 +121,7 @@ async def test_while_all_servers_live_nothing_is_lost(tmp_path: Path, has_begun:
 
 
 def test_a_fault_that_is_over_leaves_no_copies(tmp_path: Path) -> None:
-    where = target(tmp_path)
+    where = stopped_lab(tmp_path)
     put(where.directory.faults / "f1" / "r0-0", old="old")
     journal.write_journal(where.directory, Journal().add("power-loss r0 --lose 5s", FAULT)[0])
     book = journal.read_journal(where.directory)

@@ -11,14 +11,17 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 
 from vstream.cli.asyncio_runner import run
-from vstream.lab import binaries, lifecycle, server_records
+from vstream.lab import binaries, lifecycle, ports, server_records
+from vstream.lab.binaries import Program
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import LabSetup
-from vstream.lab.state import LabDirectory
+from vstream.lab.state import LabDirectory, LabRecord
+from vstream.servers.target_servers import TargetServers
 from vstream.topology.bundle import Artifact, Bundle
 from vstream.topology.model import JetStreamLimits, Naming, Ports, Region, Server, Topology
 from vstream.topology.server_address import ServerAddress
@@ -43,6 +46,22 @@ def topology(regions: int, servers: int, name: str = "test") -> Topology:
             for r in range(regions)
         ),
         streams=(),
+    )
+
+
+def stopped_lab(directory: Path) -> TargetServers:
+    """A lab of three servers of which none runs."""
+    place = LabDirectory("a", directory)
+    place.create()
+    addresses = ports.allocate(topology(3, 1).seats, 14000, place)
+    programs = {address.server.name: Program(Path("nats-server"), "2.15.1") for address in addresses}
+    record = LabRecord(topology="test", servers=addresses, programs=programs)
+    return TargetServers(
+        servers={address.server.name: address.region for address in addresses},
+        clusters={address.server.name: address.cluster_name for address in addresses},
+        endpoints={},
+        system=None,
+        lab=(place, record),
     )
 
 
