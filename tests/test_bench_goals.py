@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from scripts.benchmarks import bench_goals
+from vstream.topology.profiles import PROFILES
 
 PLAN, APPLY = "plan ÷ STREAM.LIST sweep, seconds", "apply ÷ bare script, streams a second"
 
@@ -69,6 +70,11 @@ def test_a_section_measures_each_goal() -> None:
     options = Path(bench_goals.__file__).with_name("bench.py").read_text(encoding="utf-8")
     words = {word for section in bench_goals.SECTIONS for word in section if word.startswith("--")}
     assert [word for word in words if f'"{word}"' not in options] == []
+
+
+def test_each_profile_whose_publishes_cost_the_same_however_many_streams_has_a_bar() -> None:
+    constant = {routing.value for routing, profile in PROFILES.items() if profile.has_roots}
+    assert bench_goals.PROFILES.keys() == constant, "say in bench_goals.PROFILES what a publish may cost"
 
 
 def test_runs_are_added_to_the_history(

@@ -337,8 +337,8 @@ def main() -> None:
         "--profiles",
         nargs="+",
         metavar="PROFILE",
-        default=list(bench_failures.PROFILES),
-        choices=bench_failures.PROFILES,
+        default=list(bench_failures.STREAMS_OF),
+        choices=bench_failures.STREAMS_OF,
         help="with --failures and --pushes: these alone",
     )
     parser.add_argument("--pushes", action="store_true", help="only what publishers notice of pushes in operator mode")

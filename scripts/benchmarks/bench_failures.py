@@ -25,6 +25,7 @@ from vstream.lab import lifecycle
 from vstream.lint.check_scenario import check_scenario
 from vstream.runner.runner import capture_scenario
 from vstream.scenario.model import ClientOperation
+from vstream.topology.profiles import PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from vstream.capture.records import Delivery, FaultRecord, OperationRecord, Window
     from vstream.capture.store import Capture
     from vstream.capture.verdict.model import Verdict
+    from vstream.topology.profiles.profile import Profile
 
 REGIONS = ("west", "central", "east")
 """Each goes once. `prices` is at home in the east."""
@@ -49,7 +51,16 @@ STREAMS: dict[str, dict[str, Any]] = {
 }
 """`journal` is `ordered`, whose ordering stream carries the virtual name: `named`, as in docs/compatibility.md."""
 _MODELS = ("foo", "ledger", "stock", "prices")
-PROFILES = {"mapped": tuple(STREAMS), "accounts": _MODELS, "domains": ("foo",), "regional": _MODELS}
+
+
+def _list_streams_of(profile: Profile) -> tuple[str, ...]:
+    """The streams that a topology may have with *profile*: domains have no other consistency, `virtual_name` is of `mapped`."""
+    if profile.has_domains:
+        return ("foo",)
+    return tuple(STREAMS) if profile.has_physical_names else _MODELS
+
+
+STREAMS_OF = {routing.value: _list_streams_of(profile) for routing, profile in PROFILES.items()}
 VERSIONS = ("2.12.8", "2.15.1")
 FAULTS = ("killed", "isolated")
 HOW = {"west": "reset", "central": "drop", "east": "reset"}
@@ -129,7 +140,7 @@ def _within(window: Window, moment: int) -> bool:
 
 def scenario(profile: str, fault: str, version: str, servers: int) -> dict[str, Any]:
     """The scenario of one run, as a document."""
-    names = PROFILES[profile]
+    names = STREAMS_OF[profile]
     topology: dict[str, Any] = {
         "version": 1,
         "name": "outages",

@@ -42,6 +42,7 @@ class Goal:
 
 
 PROFILES = {"accounts": 2.0, "regional": 1.2, "domains": 1.2}
+"""A bar is a promise, and each profile's own. `mapped` has none: its cost grows with its rules."""
 CLIENTS = ("nats.py", "nats.js")
 _PUBLISHING = ("--routing", "--layouts", *PROFILES, "--counts", "1", "1000")
 _STATE, _AUDIT, _MANY = ("--state",), ("--audit", "--alone"), ("--audit-streams",)

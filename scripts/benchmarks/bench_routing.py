@@ -33,7 +33,7 @@ from vstream.lab import lifecycle
 from vstream.lab.status import list_endpoints, read_lab_status
 from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Routing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -52,7 +52,7 @@ ACKED = 20_000
 IN_FLIGHT = 50
 BATCH = 500
 ROUNDS = 3
-LAYOUTS = ("domains", "regional", "accounts", "mapped", "blog")
+LAYOUTS = (*(routing.value for routing in Routing), "blog")
 OTHER = {"accounts": "_vs.api.none.INFO", "regional": "_vs.api.none.INFO", "domains": "$JS.ACK.none.x"}
 """A subject of no virtual stream that vstream's user may publish on; of others any."""
 READ = {"plain": "s0", "mapped": "s0-read-west", "blog": "s0-read-west"}

@@ -25,6 +25,8 @@ from vstream.lab.status import list_addresses
 from vstream.lint.check_topology import check_topology
 from vstream.render import account_view
 from vstream.topology.model import Security, Topology
+from vstream.topology.profiles import PROFILES
+from vstream.topology.profiles.profile import Profile
 
 pytestmark = [pytest.mark.lab, pytest.mark.night]
 """The short form, with passwords, is in `tests/render/test_transport.py`."""
@@ -34,12 +36,13 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def run_besieged(directory: Path, profile: str, mode: str) -> Iterator[None]:
+def run_besieged(directory: Path, profile: Profile, mode: str) -> Iterator[None]:
     """A running lab that speaks TLS."""
-    account = "account: ACME\n" if profile == "mapped" and mode != "operator" else ""
+    account = "account: ACME\n" if profile.has_physical_names and mode != "operator" else ""
     file = directory / "besieged.yaml"
     file.write_text(
-        f'version: 1\nname: {LAB}\nserver_version: "2.12"\nrouting: {profile}\n{account}security: {{mode: {mode}}}\n'
+        f'version: 1\nname: {LAB}\nserver_version: "2.12"\nrouting: {profile.routing.value}\n'
+        f"{account}security: {{mode: {mode}}}\n"
         "regions: {west: {servers: 2}, east: {servers: 1}}\ndefaults: {write: {max_age: 1h}}\n"
         "streams: {foo: {subjects: [foo.>]}}\n"
     )
@@ -109,9 +112,9 @@ def run_rogue(configuration: Path) -> Iterator[None]:
         rogue.wait()
 
 
-@pytest.mark.parametrize("mode", ["passwords", "nkeys", "certificates", "operator"])
-@pytest.mark.parametrize("profile", ["mapped", "accounts", "regional", "domains"])
-def test_a_rogue_server_that_knows_no_secret_joins_no_lab(tmp_path: Path, profile: str, mode: str) -> None:
+@pytest.mark.parametrize("mode", [mode.value for mode in Security])
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.routing.value)
+def test_a_rogue_server_that_knows_no_secret_joins_no_lab(tmp_path: Path, profile: Profile, mode: str) -> None:
     with run_besieged(tmp_path, profile, mode):
         authority = str(lab_directory(LAB).certificates / "ca.pem")
         monitoring.trust_ca([address.monitor_url for address in list_addresses(LAB)], authority)
@@ -120,7 +123,7 @@ def test_a_rogue_server_that_knows_no_secret_joins_no_lab(tmp_path: Path, profil
         for peer in peers:
             log = lab_directory(LAB).log / f"{peer.server.name}.log"
             for certificate in (None, OWN_CERTIFICATE):
-                has_gateway = profile != "domains" or peer.is_hub
+                has_gateway = not profile.has_domains or peer.is_hub
                 gateways, refusals = count_refusals(log)
                 expected = (gateways + 2 * has_gateway, refusals + 2)
                 with ExitStack() as stack:

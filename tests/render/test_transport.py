@@ -33,23 +33,21 @@ from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
 from vstream.syntax import natsconf
 from vstream.topology.bundle import placeholder_for
+from vstream.topology.model import Routing
+from vstream.topology.profiles import PROFILES
+from vstream.topology.profiles.profile import Profile
 
 PATIENCE = 60.0
 LEAF_PASSWORD = "not-a-secret-in-a-test"
-MODES = {
-    "mapped": "",
-    "accounts": "routing: accounts\n",
-    "regional": "routing: regional\n",
-    "domains": "routing: domains\n",
-}
+EACH_PROFILE = pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.routing.value)
 
 
-def topology_text(profile: str, certificates: Path = CERTIFICATES) -> str:
+def topology_text(routing: str, certificates: Path = CERTIFICATES) -> str:
     ports = {name: {port: free_port() for port in ("client", "monitor", "cluster", "gateway")} for name in "weh"}
-    hubs = f"hubs: {{ports: {json.dumps(ports['h'])}}}\n" if profile == "domains" else ""
+    hubs = f"hubs: {{ports: {json.dumps(ports['h'])}}}\n" if PROFILES[Routing(routing)].has_domains else ""
     return (
         'version: 1\nname: acme\nserver_version: "2.15"\n'
-        f"{MODES[profile]}"
+        f"routing: {routing}\n"
         f"security: {{transport: {{cert_file: {certificates}/server.pem, key_file: {certificates}/server.key, "
         f"ca_file: {certificates}/ca.pem}}}}\n"
         f"{hubs}"
@@ -161,13 +159,13 @@ streams: {orders: {subjects: [orders.>], write: {max_age: 24h}}}
 
 
 @pytest.mark.parametrize("target", HOST_TARGETS)
-@pytest.mark.parametrize("profile", MODES)
-def test_no_port_of_a_host_is_without_tls(profile: str, target: str) -> None:
-    routing = MODES[profile] or "account: ACME\n"
+@EACH_PROFILE
+def test_no_port_of_a_host_is_without_tls(profile: Profile, target: str) -> None:
+    routing = f"routing: {profile.routing.value}\n" + ("account: ACME\n" if profile.has_physical_names else "")
     topology = check_topology((ON_HOSTS + routing).encode(), "t.yaml").require()
     artifacts = render_target(target, topology, render_bundle(topology), [resources.templates()])
     configurations = [artifact.text for artifact in artifacts if artifact.path.endswith(".conf")]
-    assert len(configurations) == (7 if profile == "domains" else 5)
+    assert len(configurations) == (7 if profile.has_domains else 5)
     for text in configurations:
         assert open_ports(text) == []
     without = [re.sub(r"(?m)^  tls \{[^}]*\}\n", "", text) for text in configurations]
@@ -202,18 +200,18 @@ def send_in_clear(port: int) -> bytes:
 
 @pytest.mark.server
 @pytest.mark.parametrize("certificate", [None, OWN_CERTIFICATE], ids=["without a certificate", "with one of its own"])
-@pytest.mark.parametrize("profile", MODES)
+@EACH_PROFILE
 def test_a_rogue_server_that_knows_no_secret_joins_nothing(
-    tmp_path: Path, profile: str, certificate: tuple[Path, Path] | None
+    tmp_path: Path, profile: Profile, certificate: tuple[Path, Path] | None
 ) -> None:
-    with running(SuperCluster(tmp_path, topology_text(profile))) as cluster:
-        joined = next(address for address in cluster.bundle.servers if address.is_hub == (profile == "domains"))
-        peer = "hub-east" if profile == "domains" else "east"
+    with running(SuperCluster(tmp_path, topology_text(profile.routing.value))) as cluster:
+        joined = next(address for address in cluster.bundle.servers if address.is_hub == profile.has_domains)
+        peer = "hub-east" if profile.has_domains else "east"
         name = joined.server.name
         cluster.wait(
             lambda: peer in cluster.ask(name, "gatewayz")["outbound_gateways"], "the regions find each other over TLS"
         )
-        leafs = 1 if profile == "domains" else 0
+        leafs = 1 if profile.has_domains else 0
         cluster.wait(lambda: cluster.ask(name, "leafz")["leafnodes"] == leafs, "a region joins its hub over TLS")
         for rogue, configuration in write_rogues(tmp_path, joined, certificate).items():
             cluster.run(rogue, configuration)
@@ -243,10 +241,11 @@ def check_clear_text_is_refused(cluster: SuperCluster) -> None:
 
 
 @pytest.mark.parametrize("mode", ["nkeys", "certificates", "operator"])
-@pytest.mark.parametrize("profile", MODES)
-def test_what_is_between_servers_is_the_same_in_every_mode(profile: str, mode: str) -> None:
+@EACH_PROFILE
+def test_what_is_between_servers_is_the_same_in_every_mode(profile: Profile, mode: str) -> None:
     """So what refuses a rogue server with passwords does so in every mode."""
-    text = topology_text(profile) + ("account: ACME\n" if profile == "mapped" and mode != "operator" else "")
+    account = "account: ACME\n" if profile.has_physical_names and mode != "operator" else ""
+    text = topology_text(profile.routing.value) + account
     changed_text = text.replace("security: {", f"security: {{mode: {mode}, ")
     if mode == "certificates":
         changed_text = changed_text.replace("ca_file: ", "client_ca_file: /etc/nats/users-ca.pem, ca_file: ", 1)

@@ -32,10 +32,11 @@ from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.timing import STUCK_SECONDS
+from vstream.topology.model import Routing
 
 LAB = "broken"
 OTHER_VERSION = "2.14.6"
-MAPPED = "mapped"
+MAPPED = Routing.MAPPED.value
 _RULES = re.compile(r"\n    mappings: \{\n.*?\n    \}", re.DOTALL)
 MESSAGES = 4
 """Number of messages that each region publishes before anything breaks."""
@@ -608,7 +609,7 @@ CASES = (
             routing=routing,
             is_in_suite=routing == "accounts",
         )
-        for routing in ("accounts", "regional", "domains")
+        for routing in (routing.value for routing in Routing if routing is not Routing.MAPPED)
     ),
     Case("a region cannot be reached", unreachable_region, false={SERVES, FLOWS, SPARE}, hides=True, is_in_suite=True),
     Case("a region cannot be reached, no `monitor`", unreachable_region_unseen, false={SERVES, FLOWS}, hides=True),

@@ -6,12 +6,15 @@ import importlib
 import inspect
 import pkgutil
 import re
+from pathlib import Path
 
 import pytest
 
 from scripts.docs import with_tables
+from tests.support.command import require_success, vstream
 from tests.support.lint_inputs import make_context
 from tests.support.paths import ROOT
+from tests.support.shared_lab import shared_lab
 from vstream.cli.init import STARTER
 from vstream.findings import Severity
 from vstream.lint.check_topology import check_topology
@@ -124,11 +127,13 @@ class TestEveryProfile:
         loaded = [check_topology(path.read_bytes(), path.name).require() for path in topologies]
         assert profile.routing in {topology.routing for topology in loaded}, "add a topology to tests/golden"
 
-    def test_is_tried_on_servers(self, profile: Profile) -> None:
-        routing_line = f"routing: {profile.routing.value}"
-        files = (ROOT / "tests").rglob("test_*live.py")
-        is_tried = any(routing_line in file.read_text(encoding="utf-8") for file in files)
-        assert is_tried, f"write tests/render/accounts/test_{profile.routing.value}_live.py"
+    @pytest.mark.lab
+    def test_carries_messages_between_regions_of_real_servers(self, profile: Profile, tmp_path: Path) -> None:
+        """The starter's stream alone. Models, forms and what is forbidden are in tests/render/accounts/test_*_live.py."""
+        small = re.sub(r"(?m)^( +(servers|replicas)): 3", r"\1: 1", write_starter(profile).decode())
+        with shared_lab(tmp_path, small) as file:
+            require_success(vstream("apply", file, "--yes"))
+            require_success(vstream("probe", file))
 
 
 ASK_FOR_ONE = {

@@ -28,8 +28,10 @@ from vstream.render.pipeline import render_bundle
 from vstream.subjects import algebra
 from vstream.topology.accounts import ShareKind
 from vstream.topology.bundle import Bundle
-from vstream.topology.model import Security, Topology
+from vstream.topology.model import Routing, Security, Topology
+from vstream.topology.profiles import PROFILES
 from vstream.topology.profiles.hidden_accounts import accounts
+from vstream.topology.profiles.profile import Profile
 from vstream.topology.signing import SIGNER
 
 GOLDEN = TESTS / "golden"
@@ -126,32 +128,37 @@ def test_each_import_carries_a_token_of_the_exporting_account_for_this_one() -> 
         assert all(share["token_req"] for share in claims["nats"].get("exports") or ())
 
 
-def of_profile(routing: str) -> str:
+def of_profile(profile: Profile) -> str:
     """The topology in another profile, without what that cannot have."""
-    text = TOPOLOGY.replace("routing: accounts", f"routing: {routing}").replace(", core_subscribers: true", "")
-    if routing == "mapped":
+    routing_line = f"routing: {profile.routing.value}"
+    text = TOPOLOGY.replace("routing: accounts", routing_line).replace(", core_subscribers: true", "")
+    if not profile.has_roots:
         text = text.replace("roots: [v.>]\n", "")
-    if routing == "domains":
+    if profile.has_domains:
         text = text[: text.index("  wide:")].replace("stretch: {members: all}\n", "")
     return text
 
 
-@pytest.mark.parametrize("routing", ["accounts", "mapped", "regional", "domains"])
-def test_a_bundle_holds_tokens_of_accounts_and_nothing_that_logs_in_or_signs(routing: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.routing.value)
+def test_a_bundle_holds_tokens_of_accounts_and_nothing_that_logs_in_or_signs(profile: Profile, tmp_path: Path) -> None:
     ring = Keyring(tmp_path / "keys")
-    ring.ensure_keys(topology(of_profile(routing)))
+    ring.ensure_keys(topology(of_profile(profile)))
     files = [path for path in ring.directory.iterdir() if path.suffix]
     words = {word for path in files for word in path.read_text().split()}
     secrets = {word for word in words if word.startswith(("SO", "SA", "SU", "eyJ"))}
     assert len(secrets) == sum({".nk": 1, ".creds": 2}[path.suffix] for path in files)
-    artifacts = render_text(of_profile(routing), ring).artifacts
+    artifacts = render_text(of_profile(profile), ring).artifacts
     assert [artifact.path for artifact in artifacts if "eyJ" in artifact.text] == ["operator.cfg"]
     assert not [(artifact.path, secret) for artifact in artifacts for secret in secrets if secret in artifact.text]
 
 
-@pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
-def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -> None:
-    desired = topology(of_profile(routing))
+@pytest.mark.parametrize(
+    "profile",
+    [profile for profile in PROFILES.values() if profile.routing is not Routing.ACCOUNTS],
+    ids=lambda profile: profile.routing.value,
+)
+def test_other_profiles_say_what_they_say_in_configuration_files(profile: Profile) -> None:
+    desired = topology(of_profile(profile))
     configured, signed = render_bundle(replace(desired, security=Security.PASSWORDS)), render_bundle(desired)
     assert [*map(spell_destinations, signed.mappings)] == [*map(spell_destinations, configured.mappings)] != []
     held = {
@@ -161,7 +168,7 @@ def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -
     }
     assert held <= {USERS, *(key for key in held if "_vs.api." in key)}
     by_name = {claim["name"]: claim for claim in signed.claims}
-    clients = {"regional": {"APP_west", "APP_central", "APP_east"}}.get(routing, {"APP"})
+    clients = {"APP_west", "APP_central", "APP_east"} if profile.has_region_accounts else {"APP"}
     assert by_name.keys() - {"SYS", "S_stretch"} == clients
     for name in clients:
         roles = {signing_key["role"].partition("-")[0] for signing_key in by_name[name]["nats"]["signing_keys"]}
