@@ -29,10 +29,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from vstream.audit.normalise.message_copies import COPIES, substream_id
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.reconcile.bucket_digests import mix
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session
+from vstream.audit.stages import StageRunner
 from vstream.audit.tables import stream_facts
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import STREAMS
@@ -230,8 +230,9 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
 
 def ours(copies: DataFrame, streams_: DataFrame) -> dict[str, int]:
     """All of stage 3: digests, order, and what is wrong with each message where they differ."""
-    pipeline = AuditPipeline(store=TableStore(copies.sparkSession), context=AuditContext(subject="bench"))
-    _, differences = pipeline.find_differences(copies, stream_facts.build_stream_facts(streams_), copies.inputFiles())
+    runner = StageRunner(store=TableStore(copies.sparkSession), context=AuditContext(subject="bench"))
+    reconciled = runner.reconcile(copies, stream_facts.build_stream_facts(streams_), copies.inputFiles())
+    differences = reconciled.differences
     return {row.kind: row.number for row in differences.groupBy("kind").agg(F.sum("number").alias("number")).collect()}
 
 

@@ -27,9 +27,9 @@ from pyspark.sql import functions as F
 
 from vstream.audit.connector.client import api_request, connect, parse_api_answer
 from vstream.audit.connector.values import Access
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session, size_settings
+from vstream.audit.stages import StageRunner
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS
 from vstream.audit.tables.table_store import TableStore
@@ -118,10 +118,8 @@ def main(count: int) -> None:
             pool.submit(generate, count, place).result()
         with measure_cost() as cost, open_session(conf=size_settings(count * len(REGIONS) * _ROWS)) as spark:
             tables = [spark.read.schema(schema).parquet(f"{place}/{name}") for schema, name in TABLES]
-            pipeline = AuditPipeline(
-                store=TableStore(spark, f"file://{place}/audit"), context=AuditContext(subject="many")
-            )
-            audited = pipeline.make_report(*tables)
+            runner = StageRunner(store=TableStore(spark, f"file://{place}/audit"), context=AuditContext(subject="many"))
+            audited = runner.run(*tables).report
             cost.stop()
     assert not audited.findings, audited.findings
     report(f"{count:,} virtual streams × 5 regions", cost, {"rows": audited.messages})

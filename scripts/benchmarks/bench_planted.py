@@ -16,9 +16,9 @@ from bench_audit import EPOCH, REGIONS, measure_cost, report
 from pyspark.sql import functions as F
 
 from vstream.audit.codes import BY_KIND
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session
+from vstream.audit.stages import StageRunner
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS
 from vstream.audit.tables.table_store import TableStore
@@ -232,8 +232,8 @@ def main(sizes: list[int]) -> None:
             messages, stream_rows = generate(spark, rows, place)
             shelf = TableStore(spark, f"file://{place}/audit")
             with measure_cost() as cost:
-                audited = AuditPipeline(store=shelf, context=AuditContext(subject="planted")).make_report(
-                    messages, stream_rows
+                audited = (
+                    StageRunner(store=shelf, context=AuditContext(subject="planted")).run(messages, stream_rows).report
                 )
             result = Counter[str]()
             for finding in audited.findings:

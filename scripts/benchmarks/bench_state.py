@@ -18,9 +18,9 @@ from vstream.audit.connector import register, stream_snapshots
 from vstream.audit.connector.client import api_request, connect
 from vstream.audit.connector.values import StreamRef
 from vstream.audit.extract.stream_rows import make_stream_row
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import open_session
+from vstream.audit.stages import StageRunner
 from vstream.audit.state.audit_state import AuditState
 from vstream.audit.state.incremental import StateMessages, judge_unverified
 from vstream.audit.tables.audit_tables import read_live_messages
@@ -88,8 +88,8 @@ def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[floa
             context = AuditContext(subject="bench", models={"foo": "virtual"})
             arrivals, number = make_table(spark, [], MESSAGES), sum(snapshot.messages for snapshot in snapshots)
             state_messages = StateMessages(state=state, verified=advance.verified, arrivals=arrivals, number=number)
-            pipeline = AuditPipeline(store=TableStore(spark), context=context)
-            report = judge_unverified(state_messages, streams, pipeline, f"file://{scratch}").report
+            runner = StageRunner(store=TableStore(spark), context=context)
+            report = judge_unverified(state_messages, streams, runner, f"file://{scratch}").report
         assert not report.findings, report.findings
 
     costs = {"reading": measure_work(one, 1_000_000, read), "judging": measure_work(one, 1_000_000, judge)}

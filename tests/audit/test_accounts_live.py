@@ -18,8 +18,8 @@ from tests.support.command import vstream
 from tests.support.labs import processes_in
 from tests.support.night import with_night
 from vstream.audit.extract.extract_plan import plan_extraction
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import AuditVerdict, Report
+from vstream.audit.stages import StageRunner
 from vstream.audit.tables import audit_tables
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.table_store import TableStore
@@ -141,8 +141,10 @@ def audit_streams(spark: SparkSession, file: Path, scratch: Path, **how: Any) ->
         spark, plan_extraction(streams, list_endpoints("audited", AUDIT_USER), scratch, **how), scratch
     )
     models = {stream.name: stream.consistency.value for stream in topology.streams}
-    return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models=models)).make_report(
-        frames_.messages, frames_.streams
+    return (
+        StageRunner(store=TableStore(spark), context=AuditContext(subject="test", models=models))
+        .run(frames_.messages, frames_.streams)
+        .report
     )
 
 

@@ -22,13 +22,13 @@ from vstream.audit.extract.from_capture import extract_capture
 from vstream.audit.judge import keys
 from vstream.audit.judge.client_journal import JOURNAL, make_journal_table
 from vstream.audit.normalise.message_copies import COPIES
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.reconcile.classify import DIFFERENCES
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import AuditStage
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import without_codegen
 from vstream.audit.spark.spark_errors import convert_spark_errors
+from vstream.audit.stages import StageRunner
 from vstream.audit.tables.audit_tables import read_tables, to_spark, write_tables
 from vstream.audit.tables.context import AuditContext, read_context, save_context
 from vstream.audit.tables.schema import STREAMS
@@ -132,10 +132,10 @@ def planted_report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
     with without_codegen(spark):
         frames_ = to_spark(spark, every)
         models = {name: capture.manifest().models["foo"] for name, capture in captures.items()}
-        pipeline = AuditPipeline(
+        runner = StageRunner(
             store=TableStore(spark), context=AuditContext(subject="test", models=models, windows=WINDOWS)
         )
-        return pipeline.make_report(frames_.messages, frames_.streams, reduce(DataFrame.unionByName, journals))
+        return runner.run(frames_.messages, frames_.streams, reduce(DataFrame.unionByName, journals)).report
 
 
 def rename_virtual(tables: ArrowTables, virtual: str) -> ArrowTables:
@@ -198,8 +198,8 @@ def test_ranges_that_repeat_are_explained(planted_report: Report) -> None:
 
 def again(spark: SparkSession, uri: str, stage: AuditStage) -> Report:
     shelf, tables = TableStore(spark, earlier=uri), read_tables(spark, uri)
-    pipeline = AuditPipeline(store=shelf, context=read_context(shelf, "test"), first_stage=stage)
-    return pipeline.make_report(tables.messages, tables.streams, shelf.read_earlier("journal", JOURNAL))
+    runner = StageRunner(store=shelf, context=read_context(shelf, "test"), first_stage=stage)
+    return runner.run(tables.messages, tables.streams, shelf.read_earlier("journal", JOURNAL)).report
 
 
 def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession, tmp_path: Path) -> None:
@@ -214,8 +214,10 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     write_tables(extracted, uri)
     shelf = TableStore(spark, uri)
     save_context(shelf, context)
-    first = AuditPipeline(store=shelf, context=context).make_report(
-        extracted.messages, extracted.streams, shelf.keep("journal", make_journal_table(spark, capture), JOURNAL)
+    first = (
+        StageRunner(store=shelf, context=context)
+        .run(extracted.messages, extracted.streams, shelf.keep("journal", make_journal_table(spark, capture), JOURNAL))
+        .report
     )
     assert first.verdict() is AuditVerdict.FAIL
     for stage in (AuditStage.RECONCILE, AuditStage.JUDGE):
@@ -227,8 +229,10 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         return TableStore(spark, earlier=uri)
 
     def begin_at(stage: AuditStage) -> Report:
-        return AuditPipeline(store=store(), context=context, first_stage=stage).make_report(
-            extracted.messages, extracted.streams
+        return (
+            StageRunner(store=store(), context=context, first_stage=stage)
+            .run(extracted.messages, extracted.streams)
+            .report
         )
 
     # Each of them as its stage reads it: a whole audit takes seconds.
@@ -293,7 +297,7 @@ def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) 
     capture = history.write(tmp_path)
     frames_ = to_spark(spark, extract_capture(capture))
     context = AuditContext(subject="test", models={"foo": "virtual", "bar": "virtual"}, unfinished="it was stopped")
-    report = AuditPipeline(store=TableStore(spark), context=context).make_report(frames_.messages, frames_.streams)
+    report = StageRunner(store=TableStore(spark), context=context).run(frames_.messages, frames_.streams).report
     assert report.verdict() is AuditVerdict.UNKNOWN
     assert {(finding.name, finding.virtual) for finding in report.findings if finding.leaves_open} == {
         ("unfinished", "foo"),
@@ -317,10 +321,10 @@ def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(keys, "find_shared_ids", endless)
-    monkeypatch.setattr(AuditPipeline, "find_differences", stop_audit)
+    monkeypatch.setattr(StageRunner, "reconcile", stop_audit)
     try:
         with pytest.raises(KeyboardInterrupt):
-            AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test")).make_report(
+            StageRunner(store=TableStore(spark), context=AuditContext(subject="test")).run(
                 frames_.messages, frames_.streams
             )
     finally:

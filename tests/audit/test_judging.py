@@ -19,10 +19,10 @@ from tests.support.night import repetitions
 from vstream.audit.codes import BY_KIND
 from vstream.audit.finding_kinds import FindingKind
 from vstream.audit.judge import delays
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.session import without_codegen
+from vstream.audit.stages import StageRunner
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS
 from vstream.audit.tables.table_store import TableStore
@@ -77,14 +77,14 @@ def audit(
         )
     models = {name: "ordered" if is_ordered(name) else "virtual" for name in some}
     context = AuditContext(subject="test", windows=WINDOWS, models=models)
-    pipeline = AuditPipeline(
+    runner = StageRunner(
         store=shelf,
         context=context,
         bucket_size=BUCKET,
         max_on_driver=10**9 if on_driver else 0,
         max_shown=max_shown,
     )
-    return pipeline.make_report(messages.persist(), streams.persist()), shelf
+    return runner.run(messages.persist(), streams.persist()).report, shelf
 
 
 def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> None:

@@ -29,10 +29,10 @@ from vstream.audit.extract.extraction import read_in_process, read_plan
 from vstream.audit.extract.from_capture import extract_capture
 from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.follow import Follower
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import uri_of
 from vstream.audit.spark.spark_errors import convert_spark_errors
+from vstream.audit.stages import StageRunner
 from vstream.audit.tables import audit_tables
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS
@@ -124,7 +124,7 @@ def audit_server(
         is_sampled="sample" in how,
         is_narrow="since_ns" in how,
     )
-    return AuditPipeline(store=TableStore(spark), context=context).make_report(frames_.messages, frames_.streams)
+    return StageRunner(store=TableStore(spark), context=context).run(frames_.messages, frames_.streams).report
 
 
 def errors(report: Report) -> list[tuple[str, str | None, int]]:
@@ -351,8 +351,8 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
         audit_tables.add_arrivals(cached.messages, cached.arrivals),
     ):
         assert sorted(same_messages.collect()) == messages
-    pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))
-    report = pipeline.make_report(tables.messages, tables.streams)
+    runner = StageRunner(store=TableStore(spark), context=AuditContext(subject="test"))
+    report = runner.run(tables.messages, tables.streams).report
     assert sorted((name[:4], *place) for name, *place in errors(report)) == [
         ("lost", "fills-r-east", 1),
         ("lost", "three-r-east", 1),
@@ -599,8 +599,10 @@ def fill_more(server: JetStreamServer, region: str, number: int) -> None:
 def judge_tables(spark: SparkSession, uri: str) -> Report:
     with convert_spark_errors():
         tables = audit_tables.read_tables(spark, uri)
-        return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test")).make_report(
-            tables.messages, tables.streams
+        return (
+            StageRunner(store=TableStore(spark), context=AuditContext(subject="test"))
+            .run(tables.messages, tables.streams)
+            .report
         )
 
 
@@ -708,9 +710,9 @@ def test_what_an_origin_replaced_before_a_reader_came_is_not_expired(spark: Spar
         message("west", 3, "log.k", 3),
         message("east", 1, "log.k", 1),
     ]
-    pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))
+    runner = StageRunner(store=TableStore(spark), context=AuditContext(subject="test"))
     tables = spark.createDataFrame(messages, MESSAGES), spark.createDataFrame(streams, STREAMS)
-    assert errors(pipeline.make_report(*tables)) == [("expired", "east", 1)]
+    assert errors(runner.run(*tables).report) == [("expired", "east", 1)]
 
 
 def without_a_column(messages: DataFrame, streams: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -799,8 +801,8 @@ def judge_capped(
     spark: SparkSession, server: JetStreamServer, physical: list[RenderedStream], scratch: Path
 ) -> tuple[AuditVerdict, dict[tuple[str, str | None], int]]:
     live = audit_tables.extract_tables(spark, plan_extraction(physical, endpoints(server), scratch), scratch)
-    pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models={"foo": "virtual"}))
-    report = pipeline.make_report(live.messages, live.streams)
+    runner = StageRunner(store=TableStore(spark), context=AuditContext(subject="test", models={"foo": "virtual"}))
+    report = runner.run(live.messages, live.streams).report
     counts = Counter[tuple[str, str | None]]()
     for finding in report.findings:
         if finding.stream is not None:

@@ -21,14 +21,13 @@ from pyspark.sql import SparkSession
 from tests.cli.test_audit import WANTED
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
-from vstream.audit.audit_session import AuditSession
 from vstream.audit.extract.extract_plan import plan_extraction
 from vstream.audit.extract.extraction import read_in_process
 from vstream.audit.extract.from_servers import plan_servers, read_servers
+from vstream.audit.pipeline import begin_reading, judge, read_and_judge
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import AuditedServers, AuditProgress, AuditRequest, NamedTarget, SparkAddress
-from vstream.audit.run import begin_reading, read_and_judge
-from vstream.audit.run_pipeline import run_pipeline
+from vstream.audit.spark.audit_session import AuditSession
 from vstream.audit.state.audit_state import UnusableStateError
 from vstream.audit.tables.audit_tables import extract_tables
 from vstream.cli import options
@@ -207,7 +206,7 @@ def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
     request, audited, scratch = request_with_state(servers, tmp_path)
     session = AuditSession(spark=spark, scratch=scratch, progress=AuditProgress())
     report = audit(request, audited, session)
-    again = run_pipeline(request, read_servers(request, audited, session), session)
+    again = judge(request, read_servers(request, audited, session), session)
     assert again.messages == report.messages == 2 * sum(MESSAGES.values())
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
     lost = [

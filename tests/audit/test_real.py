@@ -23,9 +23,9 @@ from tests.support.night import repetitions
 from tests.support.scenario_runs import NS, run_scenario, scenario
 from vstream.audit.extract.from_capture import extract_capture
 from vstream.audit.judge.client_journal import JOURNAL, make_journal_table
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import AuditVerdict
 from vstream.audit.spark.local_frames import make_table
+from vstream.audit.stages import StageRunner
 from vstream.audit.tables.audit_tables import to_spark
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS
@@ -129,12 +129,12 @@ def test_one_row_or_line_deleted_doubled_swapped_or_altered_flips_the_verdict(
         return make_table(spark, values, schema)
 
     context = AuditContext(subject="test", models=dict.fromkeys(variants, "virtual"))
-    pipeline = AuditPipeline(store=TableStore(spark), context=context)
-    report = pipeline.make_report(
+    runner = StageRunner(store=TableStore(spark), context=context)
+    report = runner.run(
         everywhere(variants, MESSAGES).persist(),
         everywhere(streams_of, STREAMS),
         everywhere(dict.fromkeys(variants, operations), JOURNAL),
-    )
+    ).report
     assert {name: report.verdict(name) for name in where} == dict.fromkeys(where, AuditVerdict.FAIL)
     assert report.verdict("foo") is AuditVerdict.PASS
     assert report.verdict("snapshot") is not AuditVerdict.PASS

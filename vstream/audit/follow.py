@@ -19,18 +19,18 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from vstream.audit.audit_session import AuditSession
 from vstream.audit.connector.stream_snapshots import ask_for_period
 from vstream.audit.connector.values import Access, ReadSnapshot, StreamRef
 from vstream.audit.extract import server_access
 from vstream.audit.extract.extract_plan import ExtractPlan, take_complete_snapshots, to_server_clock
 from vstream.audit.extract.extraction import Extraction, ProcessMemory, read_plan
 from vstream.audit.extract.from_servers import make_context
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import Report
 from vstream.audit.request import LOCAL_SCHEME, MAX_STREAMS_WITH_FIGURES, AuditedServers, AuditRequest
+from vstream.audit.spark.audit_session import AuditSession
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.spark.spark_errors import convert_spark_errors
+from vstream.audit.stages import StageRunner
 from vstream.audit.tables.audit_tables import SparkFiles, add_arrivals
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES, STREAMS, make_schema
@@ -96,7 +96,7 @@ class Follower:
     """The context of each round; its `is_narrow` is always true."""
     window_ns: int = WINDOW_NS
     max_shown: int = MAX_STREAMS_WITH_FIGURES
-    """As in `AuditPipeline`."""
+    """As in `StageRunner`."""
     _number: int = 0
     _ended: dict[int, int] = field(default_factory=dict)
     """By round: when servers were asked, in nanoseconds since 1970 by their clocks."""
@@ -119,8 +119,8 @@ class Follower:
             streams = make_table(self.spark, replace(extraction, plan=window).streams, STREAMS)
             context = replace(self.context, is_narrow=True)
             try:
-                pipeline = AuditPipeline(store=TableStore(self.spark), context=context, max_shown=self.max_shown)
-                return pipeline.make_report(add_arrivals(rows, extraction.arrivals), streams)
+                runner = StageRunner(store=TableStore(self.spark), context=context, max_shown=self.max_shown)
+                return runner.run(add_arrivals(rows, extraction.arrivals), streams).report
             finally:
                 self.spark.catalog.clearCache()
 

@@ -19,8 +19,8 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from tests.support.spark_cluster import Cluster, cluster
 from vstream.audit.extract.extract_plan import plan_extraction
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.spark.session import SMALL_SETTINGS
+from vstream.audit.stages import StageRunner
 from vstream.audit.tables import audit_tables
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.table_store import TableStore
@@ -77,8 +77,10 @@ def extract_tables(spark: SparkSession, url: str, scratch: Path, tables: str) ->
 def judge_tables(spark: SparkSession, tables: str) -> dict[str, Any]:
     """All later stages, from the tables of the first to the report, without what differs each time."""
     read = audit_tables.read_tables(spark, tables)
-    report = AuditPipeline(store=TableStore(spark, tables), context=AuditContext(subject="test")).make_report(
-        read.messages, read.streams
+    report = (
+        StageRunner(store=TableStore(spark, tables), context=AuditContext(subject="test"))
+        .run(read.messages, read.streams)
+        .report
     )
     return {name: value for name, value in report.as_dict().items() if name != "seconds"}
 

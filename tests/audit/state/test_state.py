@@ -16,9 +16,9 @@ import pytest
 from tests.support.audit_histories import History, Maker
 from tests.support.audit_timelines import NOW, SCRIPTED, SECOND, TROUBLES, StreamLog, Timeline
 from vstream.audit.connector.values import CONSUMER, ReadSnapshot, StreamRef
-from vstream.audit.pipeline import AuditPipeline
 from vstream.audit.report import Report
 from vstream.audit.spark.local_frames import make_table
+from vstream.audit.stages import StageRunner
 from vstream.audit.state.audit_state import MANIFEST, AuditState, StateManifest, StateUpdate
 from vstream.audit.state.incremental import StateMessages, judge_unverified
 from vstream.audit.tables.context import AuditContext
@@ -171,8 +171,8 @@ def judge(messages: DataFrame, streams: Iterable[Row]) -> dict[str, Any]:
     spark = messages.sparkSession
     rows = [tuple(row[name] for name in STREAMS.names) for row in streams]
     context = AuditContext(subject="test", models={row["virtual"]: "virtual" for row in streams})
-    pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket_size=4)
-    report = pipeline.make_report(messages.persist(), make_table(spark, rows, STREAMS)).as_dict()
+    runner = StageRunner(store=TableStore(spark), context=context, bucket_size=4)
+    report = runner.run(messages.persist(), make_table(spark, rows, STREAMS)).report.as_dict()
     return {name: told for name, told in report.items() if name != "seconds"}
 
 
@@ -244,11 +244,11 @@ def audit_moments(
         context = AuditContext(
             subject="test", models=dict.fromkeys((timeline.virtual for timeline in timelines), "virtual")
         )
-        pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket_size=4, max_shown=10**9)
+        runner = StageRunner(store=TableStore(spark), context=context, bucket_size=4, max_shown=10**9)
         arrivals = make_table(spark, [], MESSAGES)
         state_messages = StateMessages(state=state, verified=advanced.verified, arrivals=arrivals, number=0)
-        mine = judge_unverified(state_messages, table, pipeline, "", at_least=0)
-        whole_one = replace(pipeline, store=TableStore(spark)).make_report(advanced.messages, table)
+        mine = judge_unverified(state_messages, table, runner, "", at_least=0)
+        whole_one = replace(runner, store=TableStore(spark)).run(advanced.messages, table).report
         kinds = {timeline.virtual: timeline.kind for timeline in timelines}
         assert tell(mine.report) == tell(whole_one), moment
         counts.update(kinds[item.virtual] for item in mine.facts.verified.virtuals)

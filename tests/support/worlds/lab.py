@@ -22,10 +22,10 @@ from tests.support.worlds.judging import Verdict
 from tests.support.worlds.settings import REGIONS, SETTINGS, Setting, Version, write_topology
 from tests.support.worlds.tampering import BY_NAME, KINDS, Kind
 from tests.support.worlds.world import World
-from vstream.audit.audit_session import AuditSession
+from vstream.audit.pipeline import begin_reading, read_and_judge
 from vstream.audit.request import AuditProgress, AuditRequest, NamedTarget, SparkAddress
-from vstream.audit.run import begin_reading, read_and_judge
 from vstream.audit.scratch import scratch_directory
+from vstream.audit.spark.audit_session import AuditSession
 from vstream.cli.audit import find_target
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_endpoints

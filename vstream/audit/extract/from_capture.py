@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit.audit_session import AuditSession
 from vstream.audit.connector.values import ReadSnapshot, SourceCursor, StreamRef
 from vstream.audit.extract.background_read import BackgroundRead
 from vstream.audit.extract.extraction import ArrowTables
@@ -23,6 +22,7 @@ from vstream.audit.extract.stream_rows import make_stream_row
 from vstream.audit.extract.target_reader import AuditInput, TargetReader
 from vstream.audit.judge.client_journal import make_journal_table
 from vstream.audit.request import AuditRequest
+from vstream.audit.spark.audit_session import AuditSession
 from vstream.audit.tables.audit_tables import store_tables, to_spark
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.schema import MESSAGES

@@ -11,12 +11,12 @@ import time
 from functools import partial
 from pathlib import Path
 
-from vstream.audit.audit_session import AuditSession
 from vstream.audit.extract.background_read import BackgroundRead
 from vstream.audit.extract.extract_plan import ExtractPlan, plan_extraction
 from vstream.audit.extract.extraction import read_in_process
 from vstream.audit.extract.target_reader import AuditInput, TargetReader
 from vstream.audit.request import AuditedServers, AuditRequest, SparkAddress
+from vstream.audit.spark.audit_session import AuditSession
 from vstream.audit.spark.spark_errors import convert_spark_errors, is_read_error
 from vstream.audit.state.audit_state import AuditState, UnusableStateError
 from vstream.audit.state.incremental import read_with_state

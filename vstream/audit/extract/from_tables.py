@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vstream.audit.audit_session import AuditSession
 from vstream.audit.extract.target_reader import AuditInput, TargetReader
 from vstream.audit.judge.client_journal import JOURNAL
 from vstream.audit.request import LOCAL_SCHEME, SMALL_AUDIT_MESSAGES, AuditRequest
+from vstream.audit.spark.audit_session import AuditSession
 from vstream.audit.tables.audit_tables import count_extracted, read_tables, store_tables
 from vstream.audit.tables.context import read_context
 from vstream.audit.tables.table_store import TableStore

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from pyspark.sql import DataFrame
 
-from vstream.audit.audit_session import AuditSession
+from vstream.audit.spark.audit_session import AuditSession
 from vstream.audit.state.incremental import StateMessages
 from vstream.audit.tables.audit_tables import AuditTables
 from vstream.audit.tables.context import AuditContext

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from vstream.audit.finding_kinds import MISSING, FindingKind
+from vstream.audit.finding_kinds import MISSING
 from vstream.audit.reconcile.buckets import BUCKET_SIZE, MESSAGE
 from vstream.audit.spark.local_frames import make_table
 from vstream.audit.tables.schema import make_schema
@@ -209,22 +209,4 @@ def compare_orders(copies: DataFrame, facts: StreamFacts) -> DataFrame:
         .withColumn("before", before)
         .groupBy("virtual", "region", "other")
         .agg(F.count("before").alias("neighbours"), F.count_if(F.col("there") < F.col("before")).alias("inverted"))
-    )
-
-
-def find_misordered(copies: DataFrame, virtuals: Sequence[str]) -> DataFrame:
-    """DIFFERENCES of *virtuals*, which guarantee one order everywhere: sequences where a reader differs from most others."""
-    rows = copies.where(~F.col("is_origin") & F.col("virtual").isin(list(virtuals)))
-    identity = F.xxhash64("origin", "former", "origin_seq", "digest")
-    usual = (
-        rows.groupBy("virtual", "seq")
-        .agg(F.mode(identity, deterministic=True).alias("usual"), (F.min(identity) != F.max(identity)).alias("differs"))
-        .where("differs")
-    )
-    return (
-        rows.join(usual, ["virtual", "seq"])
-        .where(identity != F.col("usual"))
-        .selectExpr(
-            *MESSAGE, "stream", "region", f"'{FindingKind.MISORDERED}' as kind", "seq", "1L as number", "time_ns", "key"
-        )
     )

@@ -15,6 +15,7 @@ from vstream.audit.codes import BY_KIND, Count
 from vstream.audit.connector.values import ABSENT
 from vstream.audit.finding_kinds import MISSING, RANGED, FindingKind
 from vstream.audit.judge.delays import choose_one_in, compare_orders, measure_hops, summarize_delays
+from vstream.audit.judge.independent_tables import IndependentTables
 from vstream.audit.reconcile.buckets import ORIGIN
 from vstream.audit.report import (
     Delay,
@@ -58,16 +59,9 @@ class Evidence:
     buckets: DataFrame
     differences: DataFrame
     diverged_keys: DataFrame
-    conflicts: DataFrame
-    shared_ids: DataFrame
-    negative_delays: DataFrame
-    """Of `delays`, those of all time that are below zero."""
-    delays: DataFrame | None
-    """Of all virtual streams; None if there are more of them than have figures, whose delays are measured then."""
-    order_differences: DataFrame | None
-    """As *delays*."""
     recovery: DataFrame | None
-    publish_outcomes: DataFrame | None
+    """None without faults."""
+    independent: IndependentTables
 
 
 def make_report(evidence: Evidence, context: AuditContext, max_shown: int | None = None) -> Report:
@@ -80,7 +74,7 @@ def make_report(evidence: Evidence, context: AuditContext, max_shown: int | None
         *_judge_differences(evidence.differences, states),
         *_judge_keys(evidence),
     ]
-    findings += _judge_clocks(evidence.negative_delays.collect())
+    findings += _judge_clocks(evidence.independent.delays.negative_delays.collect())
     order = list(BY_KIND)
     by_code = {code.code: order.index(kind) for kind, code in BY_KIND.items()}
     findings.sort(
@@ -101,7 +95,9 @@ def make_report(evidence: Evidence, context: AuditContext, max_shown: int | None
         verified_before=evidence.facts.verified.messages,
         recoveries=tuple(Recovery(**row.asDict()) for row in _sorted_rows(evidence.recovery)),
         order_differences=_list_orders(evidence, shown) if has_figures else (),
-        publish_outcomes=tuple(PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.publish_outcomes)),
+        publish_outcomes=tuple(
+            PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.independent.publish_outcomes)
+        ),
     )
 
 
@@ -244,11 +240,11 @@ def _judge_keys(evidence: Evidence) -> Iterator[MessageFinding]:
             FindingKind.DIVERGED_KEYS, virtual, count, examples=tuple(_format_diverged_key(row) for row in rows)
         )
         yield replace(finding, severity=Severity.ERROR) if virtual in wrong else finding
-    for (virtual,), count, rows in _find_first(evidence.conflicts, "key"):
+    for (virtual,), count, rows in _find_first(evidence.independent.keys.conflicts, "key"):
         yield _make_finding(
             FindingKind.CONFLICTS, virtual, count, examples=tuple(_format_conflict(row) for row in rows)
         )
-    for (virtual, is_same), count, rows in _find_first(evidence.shared_ids, "msg_id", "is_same"):
+    for (virtual, is_same), count, rows in _find_first(evidence.independent.shared_ids, "msg_id", "is_same"):
         texts = (f"`{row.msg_id}`: {row.origin} {row.origin_seq}, {row.other} {row.other_seq}" for row in rows)
         yield _make_finding(
             FindingKind.SHARED_ID_SAME if is_same else FindingKind.SHARED_ID_OTHER,
@@ -283,8 +279,8 @@ def _format_conflict(row: Any) -> str:
 
 def _list_delays(evidence: Evidence, shown: Collection[str] | None) -> tuple[Delay, ...]:
     """The delays of the virtual streams *shown*, or of all."""
-    if evidence.delays is not None:
-        table = select_virtuals(evidence.delays, shown)
+    if evidence.independent.delays.delays is not None:
+        table = select_virtuals(evidence.independent.delays.delays, shown)
     else:
         table = summarize_delays(measure_hops(select_virtuals(evidence.copies, shown), evidence.facts))
     names = [field.name for field in fields(Delay)]
@@ -306,8 +302,8 @@ def _judge_clocks(delays: Iterable[Any]) -> list[MessageFinding]:
 
 def _list_orders(evidence: Evidence, shown: Collection[str] | None) -> tuple[OrderDifference, ...]:
     """The differences of order of the virtual streams *shown*, or of all."""
-    if evidence.order_differences is not None:
-        table = select_virtuals(evidence.order_differences, shown)
+    if evidence.independent.order_differences is not None:
+        table = select_virtuals(evidence.independent.order_differences, shown)
     else:
         table = compare_orders(select_virtuals(evidence.copies, shown), evidence.facts)
     rows = _sorted_rows(table.withColumnRenamed("other", "compared_with"))

@@ -1,7 +1,7 @@
 """
 Reconcile, the third stage: where regions differ, message by message.
 
-Each module answers one question, in this order:
+`reconciliation` is the whole stage. Each other module answers one question, in this order:
 
 * `one_pass`: what digest does each bucket of messages have in each stream, and where is the order broken?
   `bucket_digests` computes both for one file or partition.

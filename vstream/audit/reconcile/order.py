@@ -1,5 +1,5 @@
 """
-Reconcile: which messages a reader has in a different order than their origin.
+Reconcile: which messages a reader has in a different order than their origin, or than other readers where all have one.
 
 Normally, a reader's messages of an origin form a few long ascending segments, one for each
 file (`one_pass`). The driver merges them. Spark sorts rows without segments, and
@@ -9,7 +9,7 @@ readers that are out of order everywhere.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
@@ -124,3 +124,21 @@ def pair_with_segments(behind: DataFrame, out_of_order: DataFrame) -> DataFrame:
         )
     )
     return first.withColumn("slice", F.expr(f"seq div {_SLICE_SEQUENCES}")).join(segments, [*reader, "slice"])
+
+
+def find_misordered(copies: DataFrame, virtuals: Sequence[str]) -> DataFrame:
+    """DIFFERENCES of *virtuals*, which guarantee one order everywhere: sequences where a reader differs from most others."""
+    rows = copies.where(~F.col("is_origin") & F.col("virtual").isin(list(virtuals)))
+    identity = F.xxhash64("origin", "former", "origin_seq", "digest")
+    usual = (
+        rows.groupBy("virtual", "seq")
+        .agg(F.mode(identity, deterministic=True).alias("usual"), (F.min(identity) != F.max(identity)).alias("differs"))
+        .where("differs")
+    )
+    return (
+        rows.join(usual, ["virtual", "seq"])
+        .where(identity != F.col("usual"))
+        .selectExpr(
+            *MESSAGE, "stream", "region", f"'{FindingKind.MISORDERED}' as kind", "seq", "1L as number", "time_ns", "key"
+        )
+    )

@@ -27,10 +27,10 @@ from vstream.audit.codes import BY_KIND
 from vstream.audit.extract.extract_plan import ExtractPlan
 from vstream.audit.extract.extraction import read_plan
 from vstream.audit.finding_kinds import FindingKind
-from vstream.audit.pipeline import AuditPipeline, AuditResult
 from vstream.audit.report import Report
 from vstream.audit.request import SMALL_AUDIT_MESSAGES, AuditProgress
 from vstream.audit.spark.local_frames import collect_arrow, from_arrow, make_table, plain_rows
+from vstream.audit.stages import AuditResult, StageRunner
 from vstream.audit.state.audit_state import AuditState
 from vstream.audit.state.verified import (
     NO_ROUTE,
@@ -86,10 +86,10 @@ def read_with_state(state: AuditState, plan: ExtractPlan, progress: AuditProgres
 
 
 def judge_unverified(
-    state_messages: StateMessages, streams: DataFrame, pipeline: AuditPipeline, uri: str, *, at_least: int = MAX_JUDGED
+    state_messages: StateMessages, streams: DataFrame, runner: StageRunner, uri: str, *, at_least: int = MAX_JUDGED
 ) -> AuditResult:
     """
-    Audit all *state_messages* by *pipeline*, but those that are verified: these are only counted.
+    Audit all *state_messages* by *runner*, but those that are verified: these are only counted.
 
     Tables of many unverified messages are stored at *uri*. Virtual streams in which something is found are judged again as a
     whole. Then the state records which messages are verified now, if *at_least* so many are stored.
@@ -99,7 +99,7 @@ def judge_unverified(
         in_memory = state_messages.number - verified.messages < SMALL_AUDIT_MESSAGES
         store = TableStore(streams.sparkSession, None if in_memory else uri)
         messages = state.read_unverified(verified).unionByName(state_messages.arrivals)
-        audited = replace(pipeline, store=store, verified=verified).make_result(messages, streams)
+        audited = replace(runner, store=store, verified=verified).run(messages, streams)
         report, copies, facts = audited.report, audited.copies, audited.facts
         disturbed = find_disturbed(verified, copies, report, facts)
         verified = verified.without(disturbed)
