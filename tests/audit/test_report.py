@@ -13,9 +13,7 @@ from subprocess import run
 import pytest
 from rich.console import Console
 
-from scripts.docs import findings_markdown
 from tests.support.command import check_output
-from tests.support.paths import ROOT
 from vstream.audit import codes
 from vstream.audit.finding_kinds import FindingKind
 from vstream.audit.report import (
@@ -34,7 +32,6 @@ from vstream.cli.views import audit as view
 from vstream.cli.views.audit import RoundPrinter
 from vstream.cli.views.audit_page import render_page
 from vstream.cli.views.json_output import format_json
-from vstream.findings import Severity
 
 
 def stream(name: str, region: str, *, is_origin: bool = False) -> StreamState:
@@ -354,17 +351,6 @@ def test_what_is_wrong_is_marked_on_the_bar_of_its_stream_and_clean_bars_are_fol
     assert "<summary>1 write stream with nothing to mark</summary>" in render_page(CLEAN)
 
 
-def test_codes_are_unique_in_order_and_have_pages() -> None:
-    assert [code.code for code in codes.ALL] == sorted({code.code for code in codes.ALL})
-    assert len(codes.BY_KIND) == len(codes.ALL)
-    assert all("## What it means" in code.page.text for code in codes.ALL)
-
-
-def test_what_leaves_a_verdict_open_weighs_like_an_error() -> None:
-    """Else JUnit would not show it."""
-    assert {code.severity for code in codes.ALL if code.leaves_open} == {Severity.ERROR}
-
-
 def test_explaining_a_finding_needs_no_spark() -> None:
     script = "import sys; sys.modules['pyspark'] = None; sys.argv = ['vstream', 'lint', '--explain', 'VA203']\n"
     script += "from vstream.__main__ import main; main()"
@@ -379,11 +365,6 @@ def test_the_audit_says_kindly_what_is_not_installed() -> None:
     assert (done.returncode, done.stdout) == (3, "")
     assert "pip install 'vstream[audit]'" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_manual_of_findings_is_up_to_date() -> None:
-    file = ROOT / "docs" / "findings.md"
-    assert file.read_text(encoding="utf-8") == findings_markdown(), "run scripts/docs"
 
 
 def test_what_expired_may_have_been_there_before() -> None:
