@@ -202,6 +202,29 @@ def test_canaries_of_another_region_do_not_explain_what_was_lost(
     ]
 
 
+def test_canaries_of_a_write_stream_that_was_made_again_do_not_explain_what_was_lost(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    fill(server, "w-west", [(f"w-west.k{n}", b"%d" % n, None) for n in range(3)])
+    server.api("STREAM.MSG.DELETE.w-west", {"seq": 3})
+    fill(server, "w-east", [("w-east.only-here", b"former", None)])
+    make_readers(server)
+    wait_for(server, 3)
+    # Between the neighbours of what was lost, the former write stream of another region sends a canary.
+    fill(server, "w-east", [("w-east._canary", b"", None)])
+    wait_for(server, 4)
+    for stream, seq in {"w-east": 2, "r-west": 4, "r-east": 4}.items():
+        server.api(f"STREAM.MSG.DELETE.{stream}", {"seq": seq})
+    server.api("STREAM.DELETE.w-east")
+    for stream, last in {"w-east": 5, "w-west": 6}.items():
+        fill(server, stream, [(f"{stream}.k{last}", b"%d" % last, None)])
+        for region in REGIONS:
+            wait_for_last(server, region, last)
+    report = audit_server(spark, server, tmp_path, canaries=CANARIES)
+    assert [(finding.code, finding.stream, finding.count) for finding in report.findings] == [("VA114", "w-west", 1)]
+    assert report.verdict() is AuditVerdict.UNKNOWN
+
+
 def test_a_reader_that_removes_messages_itself_does_not_show_that_a_canary_was_deleted(
     spark: SparkSession, server: JetStreamServer, tmp_path: Path
 ) -> None:

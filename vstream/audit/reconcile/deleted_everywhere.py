@@ -1,7 +1,12 @@
 """
 Reconcile: which messages are gone from an origin and from all its readers.
 
-No message is left to compare, so the gaps between sequences tell. Canaries leave such gaps, too.
+No message is left to compare, so the gaps between sequences tell. Where a virtual stream has canaries, which leave gaps, too,
+a gap is one of three kinds:
+
+* `CANARIES`: between the same neighbours, a reader lacks a sequence of its own for each message that is gone. So it had them all.
+* `CANARIES_OR_LOST`: no reader lacks as many there, but one lacks some; or no reader shows what it has deleted.
+* `DELETED_EVERYWHERE`: no reader lacks any there. So none ever had one of them.
 """
 
 from __future__ import annotations
@@ -59,10 +64,9 @@ def find_deleted_everywhere(copies: DataFrame, facts: StreamFacts, with_canary: 
 
 def _judge_canaries(copies: DataFrame, facts: StreamFacts, with_canary: Collection[str]) -> DataFrame:
     """
-    What gaps of origins may be because of canaries of the virtual streams *with_canary*: virtual, origin, before, canary_kind.
+    The kinds of gaps of the virtual streams *with_canary*, except DELETED_EVERYWHERE: virtual, origin, before, canary_kind.
 
-    *canary_kind* is a kind of finding. A gap is explained by a reader that has stored and deleted as many messages, between the
-    same neighbours, as are gone there of all origins: none of them was lost on its way to it.
+    A sequence that a reader lacks counts for one message of one origin.
     """
     names = {hole.virtual for hole in facts.holes} & {*with_canary}
     unknown = _find_with_unknown_origins(copies, facts, names) if names else set()
@@ -72,12 +76,10 @@ def _judge_canaries(copies: DataFrame, facts: StreamFacts, with_canary: Collecti
         for row in plain_rows(collect_arrow(_place_gaps(copies, facts, witnesses))):
             gap = GapAtReader(*row)
             gaps_by_reader[gap.virtual, gap.reader].append(gap)
-    kinds: dict[tuple[str, str, int], FindingKind] = {}
-    for gaps in gaps_by_reader.values():
-        # Where fewer were deleted than are gone, some of them may be of this gap.
-        kinds |= {gap[:3]: FindingKind.CANARIES_OR_LOST for gap in gaps if gap.high > gap.low}
-    for gaps in gaps_by_reader.values():
-        kinds |= {gap[:3]: FindingKind.CANARIES for gap in find_explained(gaps)}
+    readers = gaps_by_reader.values()
+    doubtful = {gap[:3] for gaps in readers for gap in gaps if gap.high > gap.low}
+    explained = {gap[:3] for gaps in readers for gap in find_explained(gaps)}
+    kinds = dict.fromkeys(doubtful, FindingKind.CANARIES_OR_LOST) | dict.fromkeys(explained, FindingKind.CANARIES)
     result = make_table(copies.sparkSession, [(*gap, kind) for gap, kind in kinds.items()], _CANARY_KINDS)
     if undecidable := names - {row.virtual for row in witnesses}:
         gaps_of_any = _find_gaps(copies, facts, undecidable).select("virtual", "origin", "before")
