@@ -20,7 +20,7 @@ from tests.support.command import Ran, check_output, environment, vstream
 from tests.support.paths import ROOT
 from vstream.cli.app import app
 from vstream.cli.lint_watch import read_stamps
-from vstream.lint.config import parse_config
+from vstream.lint.settings_file import parse_settings
 from vstream.lint.pipeline import LintRequest, make_job
 from vstream.lint.selection import AS_NAMED, known_codes
 
@@ -371,10 +371,10 @@ def test_the_page_has_every_option_and_settings_that_can_be_read() -> None:
     assert {name for name in options - {"--help"} if f"`{name}`" not in page} == set(), "run scripts/docs"
     assert with_tables(page) == page, "run scripts/docs"
     example = page.partition("```toml\n")[2].partition("```")[0]
-    config = parse_config(example, ".vstream.toml", known_codes(), AS_NAMED)
-    assert config is not None
-    assert config.topology == "acme.yaml"
-    assert set(config.selection.severity) == {"VS335", "routing"}
+    settings = parse_settings(example, ".vstream.toml", known_codes(), AS_NAMED)
+    assert settings is not None
+    assert settings.topology == "acme.yaml"
+    assert set(settings.selection.severity) == {"VS335", "routing"}
 
 
 def test_against_what_runs_finds_what_a_reload_refuses(tmp_path: Path) -> None:

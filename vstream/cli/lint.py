@@ -222,7 +222,7 @@ def _show(job: LintJob, outcome: LintOutcome, presentation: _Presentation) -> No
     if presentation.is_statistics:
         presentation.write(view.statistics_lines(report, output_format))
     else:
-        top, docs_url = job.settings.top, job.config.docs_url
+        top, docs_url = job.directory.top, job.settings.docs_url
         presentation.write(view.report_lines(report, output_format, anchor=top, docs_url=docs_url))
     if outcome.has_nothing_to_check:
         raise VstreamError(

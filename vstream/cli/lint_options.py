@@ -17,7 +17,7 @@ _LONGEST_VERSION = 12
 
 def read_topology_inputs(job: LintJob) -> TopologyInputs:
     """The topology of *job*, and the overlays of this command. Raises VstreamError."""
-    server_version = parse_version(job.config.server_version)
+    server_version = parse_version(job.settings.server_version)
     if job.topology is None and not chosen_overlays():
         return TopologyInputs(server_version=server_version)
     # Most runs need neither, and what reads them takes long to import.

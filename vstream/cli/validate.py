@@ -39,12 +39,12 @@ def command(
     name = STDIN if str(file) == "-" else str(file)
     job = make_job(LintRequest(files=(name,), uses_topology_of_settings=False))
     inputs = TopologyInputs(
-        server_version=parse_version(job.config.server_version), overlays=options.read_overlays(), templates=templates
+        server_version=parse_version(job.settings.server_version), overlays=options.read_overlays(), templates=templates
     )
     result = make_linter(job, inputs).check([_as_source(content, name)])
     report = result.report
     print_cleaned_lines(
-        report_lines(report, output_format or default_format(), anchor=job.settings.top, docs_url=job.config.docs_url)
+        report_lines(report, output_format or default_format(), anchor=job.directory.top, docs_url=job.settings.docs_url)
     )
     if report.findings:
         for line in summary_lines(report, is_fixing=False):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from vstream.findings import Severity
 from vstream.lint.baseline import Baseline, FindingKey
 from vstream.lint.checked_files import LintContext
-from vstream.lint.config import LintConfig
 from vstream.lint.corrections import apply_fixes
 from vstream.lint.engine import LintReport, lint
 from vstream.lint.parse_files import STDIN, Source
 from vstream.lint.selection import Anchor
+from vstream.lint.settings_file import LintSettings
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class CheckResult:
 class Linter:
     """Everything that decides which findings files get."""
 
-    config: LintConfig
+    settings: LintSettings
     context: LintContext
     topology: Topology | None = None
     server_version: ServerVersion | None = None
@@ -68,10 +68,10 @@ class Linter:
             self.context,
             topology=self.topology,
             server_version=self.server_version,
-            selection=self.config.selection,
+            selection=self.settings.selection,
             running=self.running,
         )
-        checked = CheckResult(report=report, stale={}, before_baseline=report, fail_on=self.config.fail_on)
+        checked = CheckResult(report=report, stale={}, before_baseline=report, fail_on=self.settings.fail_on)
         if self.baseline is None:
             return checked
         new, missing = self.baseline.split(report.findings)
@@ -86,7 +86,7 @@ class Linter:
 
     def _is_looked_for(self, key: FindingKey, baseline: Baseline, report: LintReport) -> bool:
         """Whether this run would have found *key*: it has read the file, or the file is gone."""
-        if not self.config.selection.selects(key.code):
+        if not self.settings.selection.selects(key.code):
             return False
         files = {baseline.anchor.relative(file) for file in report.texts}
         return key.file in files or not Path(baseline.anchor.root, key.file).exists()

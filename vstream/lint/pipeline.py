@@ -18,7 +18,6 @@ from vstream.errors import VstreamError
 from vstream.findings import Severity
 from vstream.lint.baseline import Baseline
 from vstream.lint.checked_files import LintContext
-from vstream.lint.config import LintConfig
 from vstream.lint.corrections import diff_texts
 from vstream.lint.input_files import Roots, list_files, read_included, read_sources
 from vstream.lint.linter import CheckResult, Linter
@@ -26,13 +25,14 @@ from vstream.lint.parse_files import Source
 from vstream.lint.selection import FilePatterns, known_codes, parse_selectors
 from vstream.lint.settings import (
     CONFIG_FILES,
-    Settings,
+    DirectorySettings,
     anchor_at,
     common_directory,
     find_settings,
     load_baseline,
     read_environment,
 )
+from vstream.lint.settings_file import LintSettings
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ class LintJob:
     """What was asked for, completed by the settings of the directory that has all files in it."""
 
     request: LintRequest
-    settings: Settings
-    config: LintConfig
-    """Those settings, with what was asked for."""
+    directory: DirectorySettings
+    settings: LintSettings
+    """Those of the directory, with what was asked for."""
     topology: Path | None
     baseline: Path | None
     roots: Roots | None
@@ -130,26 +130,28 @@ class LintOutcome:
 
 def make_job(request: LintRequest) -> LintJob:
     """What *request* means where it is made. Raises VstreamError."""
-    settings = find_settings(common_directory(request.names))
-    config = _override(settings.config, request)
-    baseline = request.baseline or (settings.path(config.baseline) if config.baseline else None)
+    directory = find_settings(common_directory(request.names))
+    settings = _override(directory.settings, request)
+    baseline = request.baseline or (directory.path(settings.baseline) if settings.baseline else None)
     if request.write_baseline and not baseline:
         raise VstreamError("`--write-baseline` needs to know the file", hint="add `--baseline FILE`")
     topology = request.topology
-    if topology is None and config.topology and request.uses_topology_of_settings:
-        topology = settings.path(config.topology)
+    if topology is None and settings.topology and request.uses_topology_of_settings:
+        topology = directory.path(settings.topology)
     topology_names = [str(topology)] if topology else []
     roots = None if request.allow_outside else Roots([*request.names, *topology_names, *request.running_names])
-    return LintJob(request=request, settings=settings, config=config, topology=topology, baseline=baseline, roots=roots)
+    return LintJob(
+        request=request, directory=directory, settings=settings, topology=topology, baseline=baseline, roots=roots
+    )
 
 
-def _override(config: LintConfig, request: LintRequest) -> LintConfig:
-    """*config* with what was asked for. Raises VstreamError."""
+def _override(settings: LintSettings, request: LintRequest) -> LintSettings:
+    """*settings* with what was asked for. Raises VstreamError."""
     codes = known_codes()
     selected, ignored, added = (
         parse_selectors(words, codes) for words in (request.select, request.ignore, request.extend_select)
     )
-    selection = config.selection
+    selection = settings.selection
     # What is asked for on the command line counts more than what the settings ignore.
     asked_for = {*selected, *added}
     selection = replace(
@@ -158,29 +160,29 @@ def _override(config: LintConfig, request: LintRequest) -> LintConfig:
         ignore=(*(word for word in selection.ignore if not (selected or word in asked_for)), *ignored),
         extend_select=(*(() if selected else selection.extend_select), *added),
     )
-    exclude = config.exclude
+    exclude = settings.exclude
     if request.exclude:
         anchor = exclude.anchor if exclude.patterns else anchor_at(Path.cwd())
         exclude = FilePatterns(patterns=(*exclude.patterns, *request.exclude), anchor=anchor)
     return replace(
-        config,
+        settings,
         selection=selection,
         exclude=exclude,
-        fail_on=request.fail_on or config.fail_on,
-        server_version=request.server_version or config.server_version,
+        fail_on=request.fail_on or settings.fail_on,
+        server_version=request.server_version or settings.server_version,
     )
 
 
 def make_linter(job: LintJob, inputs: TopologyInputs) -> Linter:
     """What decides which findings the files of *job* get. Raises VstreamError."""
-    request, roots, config = job.request, job.roots, job.config
-    env_files = [*map(job.settings.path, config.env_files), *request.env_file]
+    request, roots, settings = job.request, job.roots, job.settings
+    env_files = [*map(job.directory.path, settings.env_files), *request.env_file]
     may_be_missing = request.write_baseline
     return Linter(
-        config=config,
+        settings=settings,
         context=LintContext(
             read=read_included if roots is None else roots.read,
-            env=read_environment([*config.env, *request.env], env_files),
+            env=read_environment([*settings.env, *request.env], env_files),
             overlays=inputs.overlays,
             templates=inputs.templates,
             is_directory=os.path.isdir,
@@ -197,7 +199,7 @@ def check_files(job: LintJob, inputs: TopologyInputs) -> LintOutcome:
     request = job.request
     linter = make_linter(job, inputs)
     sources = list(
-        read_sources(request.names, roots=job.roots, exclude=job.config.exclude, excludes_named=request.force_exclude)
+        read_sources(request.names, roots=job.roots, exclude=job.settings.exclude, excludes_named=request.force_exclude)
     )
     result = linter.check(sources)
     texts = result.report.texts

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from vstream.errors import VstreamError
 from vstream.lint.baseline import Baseline, parse_baseline
-from vstream.lint.config import OWN_FILE, LintConfig, parse_config
 from vstream.lint.selection import Anchor, known_codes
+from vstream.lint.settings_file import OWN_FILE, LintSettings, parse_settings
 from vstream.value_class import value_class
 
 CONFIG_FILES = (OWN_FILE, "pyproject.toml")
@@ -31,10 +31,10 @@ def load_baseline(path: Path, *, may_be_missing: bool) -> Baseline | None:
 
 
 @value_class
-class Settings:
-    """The settings of a directory: what they say, which file says it, and the top of the repository."""
+class DirectorySettings:
+    """The settings that hold in a directory, which file says so, and the top of the repository."""
 
-    config: LintConfig = field(default_factory=LintConfig)
+    settings: LintSettings = field(default_factory=LintSettings)
     file: Path | None = None
     top: Anchor = field(default_factory=lambda: anchor_at(Path.cwd()))
 
@@ -48,18 +48,18 @@ def anchor_at(directory: Path) -> Anchor:
     return Anchor(root=directory.resolve().as_posix(), working_directory=Path.cwd().as_posix())
 
 
-def find_settings(directory: Path) -> Settings:
+def find_settings(directory: Path) -> DirectorySettings:
     """The settings of the nearest directory that has some, up to the top of the repository. Raises VstreamError."""
     top = next((parent for parent in (directory, *directory.parents) if (parent / ".git").exists()), directory)
     for parent in (directory, *directory.parents):
         for name in CONFIG_FILES:
             file = parent / name
-            config = _read(file)
-            if config is not None:
-                return Settings(config=config, file=file, top=anchor_at(top))
+            settings = _read(file)
+            if settings is not None:
+                return DirectorySettings(settings=settings, file=file, top=anchor_at(top))
         if parent == top:
             break
-    return Settings(top=anchor_at(top))
+    return DirectorySettings(top=anchor_at(top))
 
 
 def common_directory(names: Sequence[str]) -> Path:
@@ -71,7 +71,7 @@ def common_directory(names: Sequence[str]) -> Path:
     return Path(os.path.normpath(common))
 
 
-def _read(file: Path) -> LintConfig | None:
+def _read(file: Path) -> LintSettings | None:
     """The settings of lint in *file*, None if there are none."""
     if not file.is_file():
         return None
@@ -80,7 +80,7 @@ def _read(file: Path) -> LintConfig | None:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise VstreamError(f"{name} cannot be read: {error}", hint="it must be TOML, in UTF-8") from None
-    return parse_config(text, name, known_codes(), anchor_at(file.parent))
+    return parse_settings(text, name, known_codes(), anchor_at(file.parent))
 
 
 def read_environment(names: Sequence[str], env_files: Sequence[Path]) -> Mapping[str, str] | None:

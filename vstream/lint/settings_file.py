@@ -31,7 +31,7 @@ _KEY: Final = re.compile(r"\"([^\"]*)\"|'([^']*)'|([\w-]+)")
 
 
 @value_class
-class LintConfig:
+class LintSettings:
     """What a file of settings says. *env_files*, *topology* and *baseline* are relative to its directory."""
 
     selection: Selection = field(default_factory=Selection)
@@ -47,7 +47,7 @@ class LintConfig:
     """Where the manual of the rules is, with `{code}` or an anchor for the code to come."""
 
 
-def parse_config(text: str, file: str, codes: Collection[str], anchor: Anchor) -> LintConfig | None:
+def parse_settings(text: str, file: str, codes: Collection[str], anchor: Anchor) -> LintSettings | None:
     """
     The settings in *text*, None if it has none of lint.
 
@@ -81,7 +81,7 @@ class _SettingsReader:
         self._codes = codes
         self._places = dict(_find_keys(self._lines))
 
-    def read(self, section: object, path: Path, anchor: Anchor) -> LintConfig:
+    def read(self, section: object, path: Path, anchor: Anchor) -> LintSettings:
         table = self.as_table(section, path)
         self.require_known_keys(table, path, _KEYS, "setting")
         lists = {key: self._read_texts(table.get(key, []), (*path, key)) for key in _LISTS}
@@ -97,7 +97,7 @@ class _SettingsReader:
             anchor=anchor,
         )
         fail_on = self._read_severity(texts["fail-on"], (*path, "fail-on")) if "fail-on" in texts else FAIL_ON
-        return LintConfig(
+        return LintSettings(
             selection=selection,
             exclude=FilePatterns(patterns=lists["exclude"], anchor=anchor),
             fail_on=fail_on,
