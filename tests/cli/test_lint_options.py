@@ -20,9 +20,9 @@ from tests.support.command import Ran, check_output, environment, vstream
 from tests.support.paths import ROOT
 from vstream.cli.app import app
 from vstream.cli.lint_watch import read_stamps
-from vstream.lint.settings_file import parse_settings
 from vstream.lint.pipeline import LintRequest, make_job
 from vstream.lint.selection import AS_NAMED, known_codes
+from vstream.lint.settings_file import parse_settings
 
 SUBSET = json.loads((ROOT / "tests/fixtures/sarif-2.1.0-subset.schema.json").read_text())
 OTHER_DEAD = 'mappings {\n  "$JS.ACK.foo.>": "$JS.ACK.bar.>"\n  "$JS.ACK.new.>": "$JS.ACK.bar.>"\n}\n'

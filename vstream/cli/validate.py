@@ -44,7 +44,9 @@ def command(
     result = make_linter(job, inputs).check([_as_source(content, name)])
     report = result.report
     print_cleaned_lines(
-        report_lines(report, output_format or default_format(), anchor=job.directory.top, docs_url=job.settings.docs_url)
+        report_lines(
+            report, output_format or default_format(), anchor=job.directory.top, docs_url=job.settings.docs_url
+        )
     )
     if report.findings:
         for line in summary_lines(report, is_fixing=False):

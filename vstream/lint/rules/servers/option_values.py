@@ -9,7 +9,7 @@ from typing import Final
 
 from vstream.findings import Related, Severity
 from vstream.formatting import quote_names, quote_value
-from vstream.lint.reading.nodes import split_url, table
+from vstream.lint.reading.nodes import split_url
 from vstream.lint.rule import Violation, make_refusal, once_per_place, rule
 from vstream.lint.rules.server_values import list_links
 from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
@@ -50,8 +50,6 @@ _OTHER_NAMES: Final[dict[str, set[str]]] = {}
 for _names in NAMES:
     for _name in _names:
         _OTHER_NAMES.setdefault(_name, set()).update(set(_names) - {_name})
-_HANDSHAKE: Final = "sec-websocket-"
-_OWN_HEADERS: Final = frozenset({"host", "content-length", "connection", "upgrade", "nats-no-masking"})
 _TRUE: Final = frozenset({"true", "yes", "on", "yess", "enabled", "enable", "1"})
 
 
@@ -74,7 +72,6 @@ def wrong_option_value(workspace: Workspace) -> Iterator[Violation]:
     for server in workspace.servers:
         if not server.is_fragment:
             yield from _check_addresses(server)
-            yield from _check_headers(server)
 
 
 def _check_addresses(server: ServerConf) -> Iterator[Violation]:
@@ -90,13 +87,6 @@ def _check_addresses(server: ServerConf) -> Iterator[Violation]:
                 yield Violation(
                     at=url.span, message=message, hint=f"write `nats://HOST:{port}`, each in quotes of its own"
                 )
-
-
-def _check_headers(server: ServerConf) -> Iterator[Violation]:
-    headers = table(table(server.root, "websocket", "ws"), "headers")
-    for header in headers.effective_entries() if headers is not None else ():
-        if header.key.lower().startswith(_HANDSHAKE) or header.key.lower() in _OWN_HEADERS:
-            yield make_refusal(header.key_span, f"`{header.key}` belongs to the handshake of websockets", "remove it")
 
 
 @rule("VS427", "option-written-twice", Severity.WARNING)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from vstream.findings import Related, Severity, Span
-from vstream.lint.reading.nodes import entry, option, table
+from vstream.lint.reading.nodes import entry, list_values, option, table
 from vstream.lint.rule import Violation, make_refusal, rule, suggest_closest
 from vstream.lint.rules.server_values import (
+    cluster_of,
     find_system_account,
     has_any,
+    has_jetstream,
     has_operator,
     is_clustered,
     is_on,
@@ -19,10 +21,14 @@ from vstream.lint.rules.server_values import (
     read_duration,
 )
 from vstream.lint.rules.servers.options import BLOCKS
-from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
-from vstream.lint.rules.servers.startup_details import check_leaves_beside_gateways, check_logins
-from vstream.lint.rules.servers.trust import CHECKS as TRUST
-from vstream.lint.rules.servers.trust import check_leaf_accounts, check_operator
+from vstream.lint.rules.servers.trust import (
+    check_beside_operator,
+    check_leaf_accounts,
+    check_operator,
+    check_operator_needs,
+    check_single_guest,
+    check_system_key,
+)
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap
@@ -38,6 +44,7 @@ _DEFAULT_PENDING_BYTES: Final = 64 << 20
 _DEFAULT_PAYLOAD_BYTES: Final = 1 << 20
 _LAME_DUCK_SECONDS: Final = 120
 _BUILT_IN: Final = ("$SYS", "$G")
+_ON: Final = frozenset({"enabled", "enable"})
 
 
 @rule("VS426", "does-not-start", Severity.ERROR)
@@ -59,11 +66,11 @@ def does_not_start(workspace: Workspace) -> Iterator[Violation]:
         if not any(map(has_operator, parts)):
             yield from _check_accounts(server, names)
             yield from check_leaf_accounts(server, names)
-            yield from check_logins(server)
+            yield from _check_logins(server)
             yield from _check_default_domains(server, names)
             yield from check_operator(server)
-            yield from check_leaves_beside_gateways(server, parts)
-        for check in (*_CHECKS, *DETAILS, *TRUST):
+            yield from _check_leaves_beside_gateways(server, parts)
+        for check in _CHECKS:
             yield from check(server)
 
 
@@ -176,17 +183,6 @@ def _check_websocket(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _check_mqtt(server: ServerConf) -> Iterator[Violation]:
-    mqtt = entry(server.root, "mqtt")
-    if mqtt is None or not any(listener.block == "mqtt" for listener in server.listeners):
-        return
-    is_alone = not is_clustered(server) and not server.leaf_remotes
-    if is_alone and not (server.jetstream and server.jetstream.is_enabled):
-        yield make_refusal(
-            mqtt.key_span, "MQTT needs JetStream, unless the server is in a cluster", "add `jetstream {…}`"
-        )
-
-
 def _check_domain(server: ServerConf) -> Iterator[Violation]:
     domain = server.jetstream.domain if server.jetstream else None
     if domain is None or not domain.text:
@@ -250,14 +246,122 @@ def _check_account_storage(server: ServerConf) -> Iterator[Violation]:
             )
 
 
+def _check_cluster_without_routes(server: ServerConf) -> Iterator[Violation]:
+    routes = entry(server.cluster, "routes")
+    is_alone = is_clustered(server) and (routes is None or not list_values(routes.value))
+    # What VS404 and VS422 report keeps the server from starting first.
+    is_named = server.server_name is not None and cluster_of(server) is not None
+    at = routes.key_span if routes else next((item.span for item in server.listeners if item.block == "cluster"), None)
+    if at and is_alone and is_named and has_jetstream(server) and not server.leaf_remotes:
+        yield Violation(
+            at=at,
+            message="JetStream in a cluster needs `routes`: without any the server does not start",
+            hint='add `routes: ["nats://HOST:6222"]`, or start it with `--routes`',
+            # The command line often has them.
+            severity=Severity.NOTE,
+        )
+
+
+def _check_system_jetstream(server: ServerConf) -> Iterator[Violation]:
+    system = server.system_account.text if server.system_account else None
+    if server.system_account and system == "$G" and has_jetstream(server):
+        yield make_refusal(
+            server.system_account.span,
+            "`$G`, the account of users that have none, cannot be the system account beside JetStream",
+            "write `SYS`, and add it to `accounts`",
+        )
+    for account in server.accounts:
+        jetstream = entry(account.conf, "jetstream")
+        is_on = jetstream is not None and getattr(jetstream.value, "value", True) in {True, *_ON}
+        if jetstream is not None and is_on and account.name == system and has_jetstream(server):
+            yield make_refusal(
+                jetstream.key_span,
+                "the system account cannot have JetStream",
+                "remove it here, and give another account JetStream",
+            )
+
+
+def _check_logins(server: ServerConf) -> Iterator[Violation]:
+    """The users of whoever gives no login, and logins of websockets and MQTT beside users; for a server without an operator."""
+    listening = {listener.block for listener in server.listeners}
+    users = sorted({user.name for user in server.users})
+    has_single = has_any(server.authorization, "user", "username")
+    for block in (None, "websocket", "ws", "mqtt"):
+        conf = table(server.root, block) if block in listening and block else None
+        guest = option(server.root if block is None else conf, "no_auth_user")
+        if guest is not None and guest.text and guest.text not in users:
+            yield make_refusal(
+                guest.span,
+                f"unknown user `{guest.text}` in `no_auth_user`",
+                suggest_closest(guest.text, users, "users") if users else "add the user, or remove `no_auth_user`",
+            )
+        login = entry(table(conf, "authorization"), "user", "username", "token")
+        if login is not None and users and not has_single:
+            yield Violation(
+                at=login.key_span,
+                message=f"`{block}` has a `{login.key}` of its own, and the server has users: it does not start",
+                hint="remove it: the users may connect here too; `no_auth_user` names one for whoever gives no login",
+            )
+
+
+def _check_https(server: ServerConf) -> Iterator[Violation]:
+    https, http = entry(server.root, "https", "https_port"), entry(server.root, "http", "http_port", "monitor_port")
+    if https is not None and http is not None:
+        yield make_refusal(
+            https.key_span,
+            f"`{http.key}` and `{https.key}`, and monitoring has one port",
+            f"remove `{https.key}` or `{http.key}`",
+        )
+    elif https is not None and not has_any(server.root, "tls"):
+        yield make_refusal(
+            https.key_span,
+            "monitoring over HTTPS needs `tls`",
+            "add `tls { cert_file: …, key_file: … }`, or write `http`",
+        )
+
+
+def _check_leaves_beside_gateways(server: ServerConf, parts: Iterable[ServerConf]) -> Iterator[Violation]:
+    """The built-in system account is not enough (server/leafnode.go, validateLeafNode). *parts* are it and what it includes."""
+    has_leaves = any(listener.block in {"leafnodes", "leaf"} for listener in server.listeners)
+    if has_leaves and server.gateway is not None and all(part.system_account is None for part in parts):
+        yield make_refusal(
+            server.gateway.key_span,
+            "leaf nodes beside a gateway need a `system_account`",
+            "add `system_account: SYS`, and `SYS` to `accounts`",
+        )
+
+
+def _check_advertised(server: ServerConf) -> Iterator[Violation]:
+    places = (
+        option(server.root, "client_advertise"),
+        option(server.cluster, "cluster_advertise", "advertise"),
+        option(server.gateway.conf if server.gateway else None, "advertise"),
+        option(table(server.root, "leafnodes", "leaf"), "leafnode_advertise", "advertise"),
+    )
+    for address in places:
+        if address is not None and address.text and "://" in address.text:
+            yield make_refusal(
+                address.span,
+                f"`{address.text}` is a URL, not an address",
+                f"write `{address.text.partition('://')[2]}`",
+            )
+
+
 _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _check_gateway,
     _check_ports,
     _check_limits,
     _check_lame_duck,
     _check_websocket,
-    _check_mqtt,
     _check_domain,
     _check_compression,
     _check_account_storage,
+    _check_cluster_without_routes,
+    _check_system_jetstream,
+    _check_https,
+    _check_advertised,
+    check_single_guest,
+    check_beside_operator,
+    check_operator_needs,
+    check_system_key,
 )

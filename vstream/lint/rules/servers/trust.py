@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
@@ -32,14 +32,6 @@ def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violati
             )
 
 
-def _check_negative_waits(server: ServerConf) -> Iterator[Violation]:
-    mqtt = table(server.root, "mqtt")
-    waits = (option(mqtt, *names) for names in (("ack_wait", "ackwait"), ("api_timeout", "js_api_timeout")))
-    for wait in waits:
-        if wait is not None and wait.text and wait.text.startswith("-"):
-            yield make_refusal(wait.span, f"`{wait.text}` is negative", f'write "{wait.text.removeprefix("-")}"')
-
-
 def check_operator(server: ServerConf) -> Iterator[Violation]:
     """What needs an operator, for a server without one."""
     resolver, sentinel = entry(server.root, *_RESOLVERS), entry(server.root, "default_sentinel")
@@ -51,7 +43,7 @@ def check_operator(server: ServerConf) -> Iterator[Violation]:
         yield make_refusal(sentinel.key_span, message, "add `operator`, or remove it")
 
 
-def _check_what_operators_need(server: ServerConf) -> Iterator[Violation]:
+def check_operator_needs(server: ServerConf) -> Iterator[Violation]:
     """A resolver, a system account for it, and public keys for names."""
     operator, resolver = entry(server.root, *OPERATORS), entry(server.root, *_RESOLVERS)
     # Of a token in a file of its own, nobody here knows what it claims.
@@ -72,7 +64,7 @@ def _check_what_operators_need(server: ServerConf) -> Iterator[Violation]:
             yield make_refusal(name.span, f"`{name.text}` is not the public key of an account", _KEY_HINT)
 
 
-def _check_beside_operator(server: ServerConf) -> Iterator[Violation]:
+def check_beside_operator(server: ServerConf) -> Iterator[Violation]:
     """What an operator's tokens say, and a file must not."""
     operator = entry(server.root, *OPERATORS)
     if operator is None:
@@ -103,7 +95,7 @@ def _check_beside_operator(server: ServerConf) -> Iterator[Violation]:
         yield make_refusal(system.span, message, f"write `{named}`, or remove it")
 
 
-def _name_for_key(server: ServerConf) -> Iterator[Violation]:
+def check_system_key(server: ServerConf) -> Iterator[Violation]:
     """Operators know the system account by its key; accounts of the file are not theirs."""
     system = server.system_account
     if has_operator(server) and system is not None and system.text and len(system.text) < _MIN_KEY_LENGTH:
@@ -115,28 +107,10 @@ def _is_empty(node: ConfNode) -> bool:
     return contents is not None and not contents
 
 
-def _check_pinned_twice(server: ServerConf) -> Iterator[Violation]:
-    pinned = entry(server.cluster, "accounts")
-    seen: set[object] = set()
-    for account in list_values(pinned.value) if pinned else ():
-        if account.value in seen:
-            yield make_refusal(account.span, f"account `{account.value}` is listed twice", "remove one of them")
-        seen.add(account.value)
-
-
-def _check_guest_alone(server: ServerConf) -> Iterator[Violation]:
+def check_single_guest(server: ServerConf) -> Iterator[Violation]:
+    """Whoever gives no login is one of several users."""
     guest = option(server.root, "no_auth_user")
     single: ConfValue | None = option(server.authorization, "user", "username")
     if guest is not None and single is not None and guest.text == single.text:
         message = f"`no_auth_user` must be one of `users`, and `{guest.text}` is a single user"
         yield make_refusal(guest.span, message, "move the user into `users: [{…}]`")
-
-
-CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
-    _check_negative_waits,
-    _check_pinned_twice,
-    _check_guest_alone,
-    _check_beside_operator,
-    _check_what_operators_need,
-    _name_for_key,
-)
