@@ -45,6 +45,8 @@ _PAGE_STREAMS = 256
 _PAUSE_SECONDS = 0.25
 _REMOVAL_TIMEOUT = 60.0
 """Seconds. If the leader was among the servers that stopped, a new one takes 4 to 9."""
+_REMOVAL_LATER = {*error_codes.TEMPORARILY_UNAVAILABLE, error_codes.MEMBER_CHANGE_IN_PROGRESS}
+"""Refusals to remove a server that end by themselves."""
 _RELOAD_TIMEOUT = 2.0
 """Seconds. It takes a fifth of one, on a busy machine."""
 _UNANSWERED_TIMEOUT = 2.0
@@ -271,17 +273,21 @@ class JetStreamAdmin:
         """
         Return once the meta group has forgotten *server* for good. Needs a connection in the system account.
 
-        Its leader may change meanwhile, and does one removal at a time: it is asked again for a minute.
+        Its leader may change meanwhile, and does one removal at a time: it is asked again for a minute. What it refuses
+        otherwise is raised at once.
         """
         until = time.monotonic() + _REMOVAL_TIMEOUT
         while True:
             try:
                 await self._ask(f"{naming.API}.SERVER.REMOVE", {"peer": server, "peer_id": peer_id(server)})
-            except NotPermittedError:
+            except (MalformedAnswerError, NotPermittedError):
                 raise
-            except (NotReachableError, NoRespondersError, ServerError) as error:
-                if isinstance(error, ServerError) and error.err_code == error_codes.CLUSTER_MEMBER_NOT_FOUND:
+            except ServerError as refusal:
+                if refusal.err_code == error_codes.CLUSTER_MEMBER_NOT_FOUND:
                     return
+                if refusal.err_code not in _REMOVAL_LATER or time.monotonic() > until:
+                    raise
+            except (NotReachableError, NoRespondersError):
                 if time.monotonic() > until:
                     raise
             else:

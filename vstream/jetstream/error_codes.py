@@ -23,3 +23,5 @@ STREAM_MOVE_IN_PROGRESS = 10124
 """JSStreamMoveInProgressF: the previous move has not finished."""
 STREAM_EXISTS_ALREADY = 10130
 """JSStreamNameExistRestoreFailedErr: a stream of that name is there, or is being restored."""
+MEMBER_CHANGE_IN_PROGRESS = 10202
+"""JSClusterServerMemberChangeInflightErr: the meta group takes in or removes another member, and does one at a time."""

@@ -22,7 +22,7 @@ from vstream.plan.live.gate_checks import find_missing_quorum, was_just_moved
 from vstream.plan.model import Delete, Gate, GateKind, Plan
 from vstream.plan.stages import list_stages
 from vstream.plan.transitions.pause_publishers import select_resumptions
-from vstream.topology.bundle import Bundle
+from vstream.topology.bundle import OPERATOR_PATH, Bundle
 from vstream.topology.model import Role
 
 WRITE, READ = "foo-write-west", "foo-read-west"
@@ -274,7 +274,12 @@ async def test_what_does_not_need_it_is_done_while_it_stays_paused() -> None:
     # They may lead the publishers of another region to it.
     assert "load mappings" not in servers.calls
     assert {change.config.name for change in result.skipped} == {WRITE, "bar-write-west", "bar-read-west"}
-    assert not any(line.plain.startswith("What comes after it") for line in apply_view.render_applied(result, ""))
+    lines = [line.plain for line in apply_view.render_applied(result, "mappings.cfg")]
+    assert not any(line.startswith("What comes after it") for line in lines)
+    held_back = "publishers might be led to what is paused. The run that lets it go on does that, too."
+    assert lines[-1] == f"mappings.cfg was not loaded: {held_back}"
+    *_, last = apply_view.render_applied(result, OPERATOR_PATH)
+    assert last.plain == f"No account was pushed: {held_back}"
     asked = {call for call in servers.calls if call.startswith("gate") and call.endswith(WRITE)}
     assert asked == {f"gate publishes_are_stored {WRITE}", f"gate quorum_is_current {WRITE}"}
     servers.gate_timeouts.clear()
@@ -432,6 +437,27 @@ async def test_what_another_run_has_told_to_move_is_not_told_again(write: Mappin
     # The one pauses it, the other changes it, the one resumes it.
     assert servers.calls.count(f"update {WRITE}") == 3
     assert (await run(servers, desired)).is_complete
+
+
+async def test_what_another_run_does_while_a_note_is_removed_is_not_undone() -> None:
+    """The request that removes it gets no answer, and the other run pauses the stream before it is sent again."""
+    servers = await servers_of("2.12.8")
+
+    class SilentServers(FakeServers):
+        async def update(self, config: Any) -> None:
+            current = self.streams_by_name[WRITE].config
+            if config.name == WRITE and "vstream.scaled" in {*current.metadata} - {*config.metadata}:
+                self._store(current.with_fields(subjects=[*PAUSED]), None)
+                raise no_answer()
+            await super().update(config)
+
+    silent = SilentServers()
+    silent.__dict__ = servers.__dict__
+    assert (await run(silent, render(CHANGES[0]))).failure is None
+    stored = servers.streams_by_name[WRITE].config
+    assert (stored.subjects, "vstream.scaled" in stored.metadata) == (PAUSED, True)
+    assert (await run(servers, render(CHANGES[0]))).is_complete
+    assert plan_change(servers, render(CHANGES[0])).is_empty
 
 
 async def test_where_anything_is_blocked_it_goes_on_as_it_is() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import pty
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -28,8 +29,8 @@ from vstream.plan.model import GateKind
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
-from vstream.topology.naming import is_paused
-from vstream.topology.stream_config import StreamConfig
+from vstream.topology.naming import is_paused, pause_subject
+from vstream.topology.stream_config import MOVED_KEY, StreamConfig
 
 pytestmark = pytest.mark.lab
 
@@ -172,6 +173,31 @@ def answer_about_paused(file: Path) -> None:
     assert (ran.code, "the servers have changed since the plan was made" in ran.err) == (3, True), ran.out + ran.err
 
 
+async def require_short_wait(connection: Connection, file: Path) -> None:
+    """Where a plan is blocked, `apply` of *file* waits 20 seconds for a paused stream, and not as long as for other gates."""
+    admin = JetStreamAdmin(connection)
+    before = await admin.read(WRITE)
+
+    async def keep_telling_to_move() -> None:
+        while True:  # so it may begin to move at any moment
+            moved = {**before.metadata, MOVED_KEY: str(int(time.time()))}
+            await admin.update(before.with_fields(subjects=[pause_subject(WRITE)], metadata=moved))
+            await asyncio.sleep(3)
+
+    telling = asyncio.create_task(keep_telling_to_move())
+    try:
+        while not await is_stream_paused(connection):
+            await asyncio.sleep(0.05)
+        ran = await asyncio.to_thread(vstream, "apply", file, "--yes", timeout=100)
+        assert ran.code == 3, ran.out + ran.err
+        assert f"`{WRITE}` stays paused: `{WRITE}` has just been told to move" in ran.out
+        assert f'Publishers get "no responders" from `{WRITE}`.' in ran.err
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+        await admin.update(before)
+
+
 async def test_whoever_ends_a_run_the_stream_goes_on_or_it_is_said(state: Path, tmp_path: Path) -> None:
     file = tmp_path / "paused.yaml"
     write_topology(file, "az:a")
@@ -194,6 +220,7 @@ async def test_whoever_ends_a_run_the_stream_goes_on_or_it_is_said(state: Path, 
         require_success(await asyncio.to_thread(vstream, "chaos", "kill-region", "east", "--lab", LAB))
         await asyncio.to_thread(answer_about_paused, file)
         assert not await is_stream_paused(connection)
+        await require_short_wait(connection, file)
         require_success(await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB))
         # It moves to a server that is dead.
         ran = await end_while_paused(connection, file, signal.SIGTERM, killed="west-3")
