@@ -191,6 +191,17 @@ def test_the_architecture_page_says_what_commands_call() -> None:
         assert hasattr(import_module(module), attribute), name
 
 
+def test_the_places_that_contributors_are_sent_to_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text.partition("| question | place below `vstream/` |")[2].partition("\n\n")[0]
+    places = [f"vstream/{place}" for place in re.findall(r"`([a-z_/]+(?:/|\.py))`", table)]
+    assert len(places) >= table.count("\n") - 1
+    places += re.findall(r"`(vstream/[a-z_/]+(?:/|\.py))`", text)
+    assert not [place for place in places if not (ROOT / place).exists()]
+    for name, place in re.findall(r"`(?:\w+\.)?(\w+)` in `([\w/]+\.py)`", table):
+        assert f"def {name}(" in (ROOT / "vstream" / place).read_text(), name
+
+
 def is_broken(file: Path, link: str) -> bool:
     if re.match(r"[a-z]+:", link):
         return False  # tests have no internet
