@@ -31,8 +31,9 @@ from filelock import FileLock, Timeout
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab import lifecycle, ports, server_records
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lab.state import lab_directory, labs_directory, list_lab_directories
-from vstream.lab.status import list_addresses, list_endpoints, list_lab_names
+from vstream.lab.status import list_lab_names
 from vstream.scenario.fault_types import FAULTS, Target
 
 VSTREAM = [sys.executable, "-m", "vstream"]

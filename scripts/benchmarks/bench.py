@@ -59,8 +59,8 @@ from bench_routing import LAYOUTS
 
 from vstream.files import state_directory
 from vstream.lab import binaries, lifecycle
+from vstream.lab.endpoints import list_endpoints
 from vstream.lab.start import LabSetup
-from vstream.lab.status import list_endpoints
 from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology import naming

@@ -31,7 +31,7 @@ from tests.support.command import vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, compare, under_load
 from vstream.jetstream.monitoring import read_gateway_bytes
-from vstream.lab.status import list_client_endpoints, list_endpoints
+from vstream.lab.endpoints import list_client_endpoints, list_endpoints
 
 NAME = "bench-durable"
 REGIONS = ("west", "central", "east")

@@ -30,7 +30,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.conformance import javascript
 from vstream.lab import lifecycle
-from vstream.lab.status import list_endpoints, read_lab_status
+from vstream.lab.endpoints import list_endpoints
+from vstream.lab.status import read_lab_status
 from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role

@@ -27,7 +27,7 @@ import psutil
 
 from tests.support.command import vstream
 from vstream.jetstream.endpoints import make_connection_options
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

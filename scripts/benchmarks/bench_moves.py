@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.support.command import vstream
 from tests.support.paths import CERTIFICATES
 from tests.support.publish_load import Load, compare, under_load
-from vstream.lab.status import list_client_endpoints
+from vstream.lab.endpoints import list_client_endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

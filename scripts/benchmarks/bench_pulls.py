@@ -20,7 +20,7 @@ import nats
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from vstream.lab import lifecycle
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.support.moving_region import command
 from tests.support.publish_load import Load, compare, under_load
 from vstream.lab import lifecycle
-from vstream.lab.status import list_client_endpoints
+from vstream.lab.endpoints import list_client_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.topology import physical
 

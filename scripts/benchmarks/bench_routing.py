@@ -30,7 +30,8 @@ from wire import Wire
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lifecycle
-from vstream.lab.status import list_endpoints, read_lab_status
+from vstream.lab.endpoints import list_endpoints
+from vstream.lab.status import read_lab_status
 from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role, Routing

@@ -29,7 +29,7 @@ from vstream.cli.link_options import choose_shape
 from vstream.health.simulation import OutageSimulation, Spread, measure_spread, simulate
 from vstream.health.source_retries import Away
 from vstream.jetstream.endpoints import make_connection_options
-from vstream.lab.status import list_client_endpoints, list_endpoints
+from vstream.lab.endpoints import list_client_endpoints, list_endpoints
 from vstream.lint import check_topology
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology

@@ -24,7 +24,7 @@ from tests.support.command import vstream
 from tests.support.publish_load import Load, compare, under_load
 from vstream.jetstream.message_reader import read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
-from vstream.lab.status import list_client_endpoints, list_endpoints
+from vstream.lab.endpoints import list_client_endpoints, list_endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

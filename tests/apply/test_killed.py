@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.command import environment, vstream
 from tests.support.night import repetitions
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 
 pytestmark = pytest.mark.lab
 

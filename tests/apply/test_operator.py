@@ -28,8 +28,8 @@ from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
 from vstream.lab import keys
+from vstream.lab.endpoints import find_system_endpoint, list_addresses, list_client_endpoints, list_endpoints
 from vstream.lab.state import lab_directory
-from vstream.lab.status import find_system_endpoint, list_addresses, list_client_endpoints, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Routing

@@ -24,7 +24,7 @@ from vstream.audit.tables import audit_tables
 from vstream.audit.tables.context import AuditContext
 from vstream.audit.tables.table_store import TableStore
 from vstream.findings import Severity
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology import naming, physical

@@ -26,7 +26,7 @@ from tests.support.backups import (
     stopped_command,
 )
 from tests.support.publish_load import Load, compare, under_load
-from vstream.lab.status import list_client_endpoints
+from vstream.lab.endpoints import list_client_endpoints
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 

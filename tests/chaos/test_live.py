@@ -19,9 +19,9 @@ from vstream.chaos import journal
 from vstream.chaos.faults.restart import Restart
 from vstream.jetstream.connection import connect
 from vstream.lab import server_records
+from vstream.lab.endpoints import list_endpoints
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_endpoints
 
 pytestmark = pytest.mark.lab
 

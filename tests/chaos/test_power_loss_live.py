@@ -12,8 +12,8 @@ from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish
 from tests.support.command import require_success
 from tests.support.labs import pids, states
 from vstream.jetstream.connection import connect
+from vstream.lab.endpoints import list_endpoints
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_endpoints
 
 pytestmark = pytest.mark.lab
 

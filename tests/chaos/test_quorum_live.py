@@ -31,7 +31,7 @@ from tests.support.command import environment, require_success, vstream
 from tests.support.labs import pids, states
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, open_connection
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.servers import leaders
 
 pytestmark = pytest.mark.lab

@@ -11,7 +11,7 @@ from tests.support.chaos_lab import LAB, chaos, open_faults, publish, read_store
 from tests.support.command import require_success, vstream
 from tests.support.labs import pids
 from vstream.jetstream import monitoring
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 
 pytestmark = pytest.mark.lab
 

@@ -21,8 +21,8 @@ from vstream.audit.connector.client import connect as audit_client
 from vstream.audit.extract.server_access import make_local_access
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
+from vstream.lab.endpoints import list_client_endpoints, list_endpoints
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_client_endpoints, list_endpoints
 from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.model import Endpoint
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.command import vstream
 from tests.support.lost_region import LIVING, REGIONS, command, document, foo_in_living, run_killed
 from tests.support.publish_load import Load, compare, identities, under_load
-from vstream.lab.status import list_client_endpoints
+from vstream.lab.endpoints import list_client_endpoints
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 

@@ -18,7 +18,7 @@ from tests.support.lost_region import (
     wait_for,
 )
 from tests.support.publish_load import Load, identities, under_load
-from vstream.lab.status import list_client_endpoints
+from vstream.lab.endpoints import list_client_endpoints
 
 pytestmark = [pytest.mark.lab, pytest.mark.night, pytest.mark.usefixtures("state")]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.conformance.matrix import REGIONS, Cells, heard_in, profile_of
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 
 DIRECTORY = Path(__file__).parent / "js"
 _LIMIT = 600.0

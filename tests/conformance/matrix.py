@@ -14,7 +14,7 @@ from tests.conformance import buckets, operations
 from tests.conformance.operations import Operation
 from tests.conformance.place import Place, reason
 from tests.support.command import vstream
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.topology.model import Routing
 
 MODELS = ("virtual", "ordered", "stretch", "homed")

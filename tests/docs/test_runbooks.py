@@ -20,8 +20,8 @@ from tests.support.paths import ROOT
 from tests.support.shared_lab import shared_lab
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
+from vstream.lab.endpoints import list_client_endpoints
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_client_endpoints
 
 pytestmark = [pytest.mark.lab, pytest.mark.night]
 

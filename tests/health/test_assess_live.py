@@ -25,7 +25,7 @@ from tests.support.ports import free_port
 from tests.support.topologies import begin_topology
 from vstream.errors import NoRespondersError
 from vstream.jetstream.connection import connect
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 
 pytestmark = pytest.mark.lab
 

@@ -38,7 +38,7 @@ from tests.support.paths import ROOT
 from tests.support.relay import relay
 from vstream.health.live import collect
 from vstream.health.snapshot import ServerSnapshot, SourceSnapshot, StreamSnapshot
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.lint.check_topology import check_topology
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]

@@ -17,11 +17,12 @@ from tests.support.labs import eventually, ignore_progress, pids, processes_in, 
 from vstream.errors import LabError
 from vstream.jetstream import monitoring
 from vstream.lab import binaries, lifecycle, ports
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lab.readiness import ReadinessProgress, ReadinessStage, is_meta_group_complete
 from vstream.lab.server import NatsServer
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_addresses, list_endpoints, list_labs, read_lab_status, read_log_tail
+from vstream.lab.status import list_labs, read_lab_status, read_log_tail
 from vstream.topology.bundle import Artifact, Bundle
 from vstream.topology.server_address import FIRST_PORT, LAST_PORT, ServerAddress
 

@@ -13,10 +13,10 @@ from tests.support.labs import ignore_progress
 from vstream.errors import LabError, ServerError
 from vstream.jetstream import monitoring
 from vstream.lab import binaries, lifecycle
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lab.server import NatsServer
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_addresses, list_endpoints
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 

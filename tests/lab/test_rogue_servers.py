@@ -20,8 +20,8 @@ from tests.support.rogue_server import OWN_CERTIFICATE, write_rogues
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring
 from vstream.lab.binaries import find_or_fetch
+from vstream.lab.endpoints import list_addresses
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_addresses
 from vstream.lint.check_topology import check_topology
 from vstream.render import account_view
 from vstream.topology.model import Security, Topology

@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.command import vstream
 from tests.support.topologies import begin_topology
-from vstream.lab.status import list_addresses, list_endpoints, read_lab_status
+from vstream.lab.endpoints import list_addresses, list_endpoints
+from vstream.lab.status import read_lab_status
 
 pytestmark = pytest.mark.lab
 

@@ -23,9 +23,9 @@ from vstream.audit.extract.server_access import make_local_access
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
 from vstream.lab.binaries import find_or_fetch
+from vstream.lab.endpoints import list_addresses, list_client_endpoints, list_endpoints
 from vstream.lab.readiness import trust_monitors
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_addresses, list_client_endpoints, list_endpoints
 from vstream.topology.accounts import AUDIT_USER
 
 pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("tls")]

@@ -15,9 +15,9 @@ from tests.support.labs import fetch_all
 from tests.support.probe_lab import until
 from tests.support.shared_lab import own_lab
 from vstream.jetstream import monitoring
+from vstream.lab.endpoints import list_addresses
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_addresses
 
 pytestmark = pytest.mark.lab
 

@@ -16,7 +16,7 @@ from tests.support.night import repetitions, with_night
 from tests.support.plans import make_plan
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.plan.context import Observed
 from vstream.render.pipeline import render_bundle

@@ -28,7 +28,8 @@ from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.direct import DirectMessage
-from vstream.lab.status import list_endpoints, read_lab_status
+from vstream.lab.endpoints import list_endpoints
+from vstream.lab.status import read_lab_status
 
 pytestmark = pytest.mark.lab
 

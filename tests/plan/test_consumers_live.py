@@ -20,7 +20,7 @@ from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import NotReachableError
 from vstream.health.live.consumer_sync import ConsumerSync
 from vstream.jetstream.region_connections import connect_all
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.lint.check_topology import check_topology
 
 pytestmark = pytest.mark.lab

@@ -13,7 +13,7 @@ from tests.support.backups import killed_after
 from tests.support.command import vstream
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream.connection import connect
-from vstream.lab.status import list_client_endpoints, list_endpoints
+from vstream.lab.endpoints import list_client_endpoints, list_endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

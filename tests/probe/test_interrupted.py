@@ -21,9 +21,9 @@ from tests.support.probe_lab import (
 )
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import open_connection
+from vstream.lab.endpoints import list_endpoints
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_endpoints
 from vstream.probe.report import CheckKind, CheckStatus, Progress
 from vstream.topology.model import Role
 

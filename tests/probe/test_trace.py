@@ -19,7 +19,7 @@ from vstream.errors import MalformedAnswerError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Reply, connect
 from vstream.lab import lifecycle
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.probe.trace import PublishExpectation, _Trace, trace_publish
 from vstream.render.pipeline import render_bundle

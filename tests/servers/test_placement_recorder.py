@@ -11,7 +11,7 @@ import pytest
 from tests.support.command import Ran, vstream
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream import monitoring
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.servers import placement_recorder
 from vstream.servers.find_servers import Servers

@@ -18,7 +18,7 @@ import nats.errors
 
 from tests.support import labs
 from tests.support.probe_lab import until
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.topology.accounts import AUDIT_USER, PROBE_USER, USERS, VSTREAM_USER
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tests.support.publish_load import Load, compare, identities, under_load
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.jetstream.endpoints import make_connection_options
-from vstream.lab.status import list_client_endpoints, list_endpoints
+from vstream.lab.endpoints import list_client_endpoints, list_endpoints
 
 REGIONS = ("west", "central", "east")
 NAME = "backed-up"

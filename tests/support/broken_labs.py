@@ -27,8 +27,8 @@ from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.lab import lifecycle
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.timing import STUCK_SECONDS

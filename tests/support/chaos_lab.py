@@ -19,8 +19,8 @@ from tests.support.shared_lab import shared_lab
 from tests.support.topologies import begin_topology
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, Reply, connect
+from vstream.lab.endpoints import list_endpoints
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_endpoints
 
 LAB = "rehearsal"
 REGIONS = ("west", "central", "east")

@@ -14,10 +14,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from vstream.lab import ports
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lab.links.state import Direction
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_addresses, list_endpoints
 
 _ROUND = 0.5
 

@@ -24,7 +24,7 @@ from tests.support.changed_answers import DAMAGES
 from tests.support.command import Ran, check_output, read_json_documents, run_unchecked, vstream
 from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.labs import end_all_in
-from vstream.lab.status import find_system_endpoint, list_endpoints
+from vstream.lab.endpoints import find_system_endpoint, list_endpoints
 from vstream.topology.model import Endpoint
 
 LAB = "fuzzed"

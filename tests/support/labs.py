@@ -20,10 +20,11 @@ from nats.js.kv import KeyValue
 
 from vstream.jetstream.endpoints import make_connection_options
 from vstream.lab import server_records
+from vstream.lab.endpoints import list_endpoints
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.server_records import ServerRecord
 from vstream.lab.state import LabDirectory
-from vstream.lab.status import list_endpoints, read_lab_status
+from vstream.lab.status import read_lab_status
 
 
 def processes_in(directory: Path) -> list[psutil.Process]:

@@ -16,7 +16,8 @@ from tests.support.command import environment, vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, identities, under_load
 from vstream.apply.meta_group import wait_for_members
-from vstream.lab.status import list_client_endpoints, list_endpoints, read_lab_status
+from vstream.lab.endpoints import list_client_endpoints, list_endpoints
+from vstream.lab.status import read_lab_status
 
 REGIONS = ("west", "central", "east")
 LIVING = ("central", "east")

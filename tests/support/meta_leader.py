@@ -8,7 +8,7 @@ from contextlib import suppress
 from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lab.status import find_system_endpoint, list_endpoints
+from vstream.lab.endpoints import find_system_endpoint, list_endpoints
 from vstream.servers.leaders import find_meta_leader, wait_for_successor
 
 

@@ -13,7 +13,8 @@ import psutil
 
 from tests.support.command import Ran, vstream
 from tests.support.publish_load import Load, compare, under_load
-from vstream.lab.status import list_client_endpoints, read_lab_status
+from vstream.lab.endpoints import list_client_endpoints
+from vstream.lab.status import read_lab_status
 from vstream.lint.check_topology import check_topology
 from vstream.topology import physical
 

@@ -17,9 +17,9 @@ from tests.support.topologies import begin_topology
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lifecycle
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import LabSetup
-from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint import check_topology
 from vstream.probe.pipeline import ProbeOptions, run_probe
 from vstream.probe.report import Check, CheckKind, CheckStatus, ProbeReport, Progress

@@ -13,7 +13,7 @@ from tests.support.labs import fetch_all
 from vstream.audit.extract.extract_plan import plan_extraction
 from vstream.audit.extract.extraction import read_in_process
 from vstream.audit.tables.schema import STREAMS
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import AUDIT_USER

@@ -20,7 +20,7 @@ from vstream.jetstream.client import TidyClient
 from vstream.jetstream.endpoints import make_connection_options
 from vstream.jetstream.message_reader import read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.topology.model import Endpoint
 
 

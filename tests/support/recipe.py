@@ -14,7 +14,7 @@ from tests.support.paths import TESTS
 from vstream.apply.mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import connect
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import MAPPINGS_PATH, Bundle

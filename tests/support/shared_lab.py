@@ -19,7 +19,7 @@ from tests.support.probe_lab import until
 from vstream.apply.mappings import LabMappings
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 

@@ -17,7 +17,7 @@ from nats.aio.client import Client
 from tests.support.command import vstream
 from tests.support.core_subscribers import everybody_hears_everything_once
 from tests.support.probe_lab import until
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 
 pytestmark = pytest.mark.lab
 

@@ -9,7 +9,7 @@ from vstream.apply.push_accounts import make_account_admin, with_system_login
 from vstream.apply.shipping import ShippingOptions, make_shipped_mappings
 from vstream.errors import LabError
 from vstream.lab import keys, lifecycle
-from vstream.lab.status import find_system_endpoint, list_addresses
+from vstream.lab.endpoints import find_system_endpoint, list_addresses
 from vstream.plan.model import Plan
 from vstream.plan.pipeline import PlanRequest
 from vstream.servers.bundles import provide_signer

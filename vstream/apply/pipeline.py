@@ -16,8 +16,8 @@ from vstream.errors import RefusedError, VstreamError
 from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.region_connections import connect_all, join_connections
+from vstream.lab.endpoints import list_endpoints
 from vstream.lab.remove_servers import LabServerAdmin
-from vstream.lab.status import list_endpoints
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.model import AllowOption, Plan

@@ -16,8 +16,9 @@ from vstream.cli.views import init_import as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError
 from vstream.files import save_output
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lab.readiness import trust_monitors
-from vstream.lab.status import is_running, list_addresses, list_endpoints
+from vstream.lab.status import is_running
 from vstream.lint.check_topology import check_topology
 from vstream.plan import saved
 from vstream.plan.importing.topology import import_topology

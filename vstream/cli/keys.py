@@ -15,7 +15,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.jetstream.keyring import Keyring, default_key_directory, keys_of
 from vstream.lab import keys as lab_keys
-from vstream.lab.status import list_addresses
+from vstream.lab.endpoints import list_addresses
 from vstream.render.account_view import index_users
 from vstream.topology.accounts import is_irrevocable
 from vstream.topology.model import Security, Topology

@@ -15,10 +15,11 @@ from vstream.errors import LabError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import server_records
+from vstream.lab.endpoints import find_system_endpoint
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.server import stop_servers
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.lab.status import find_system_endpoint, require_recorded_lab
+from vstream.lab.status import require_recorded_lab
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from vstream.errors import LabError, UnknownNameError
 from vstream.formatting import quote_names
-from vstream.lab import keys, passwords, server_records
+from vstream.lab import server_records
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Backend
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord, lab_directory, list_lab_directories
-from vstream.topology.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, inbox_of, regional_user
-from vstream.topology.model import CLIENT_INBOX, Endpoint
 from vstream.topology.server_address import ServerAddress
 from vstream.value_class import value_class
 
@@ -120,68 +116,6 @@ def list_labs() -> tuple[LabStatus, ...]:
     """All labs of this user, by name. Raises LabError if a record cannot be parsed."""
     # One that was purged since its directory was seen is no lab any more.
     return tuple(read_lab_status(lab.name) for lab in list_lab_directories() if lab.read() is not None)
-
-
-def list_addresses(name: str) -> tuple[ServerAddress, ...]:
-    """The server addresses of lab *name*, for rendering its bundle. Raises LabError if there is no such lab."""
-    return require_recorded_lab(name)[1].servers
-
-
-def list_endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
-    """
-    How to reach each region of lab *name*, running or not. Raises LabError if there is no such lab.
-
-    Clients connect to the region's own cluster. Loaded mappings are read from its stretch server too; its hub has none.
-    Where the lab has users, they log in as *user*.
-    """
-    servers = list_addresses(name)
-    by_region = {}
-    for region in dict.fromkeys(address.region for address in servers):
-        monitored = [address for address in servers if address.region == region and not address.is_hub]
-        by_region[region] = Endpoint(
-            urls=tuple(address.client_url for address in servers if _serves(address, region)),
-            monitor=tuple(address.monitor_url for address in monitored),
-            inbox=CLIENT_INBOX if user == APP_USER else inbox_of(user),
-            **{**_find_authority(servers), **_find_login(name, user, region)},
-        )
-    return by_region
-
-
-def _find_authority(servers: Sequence[ServerAddress]) -> dict[str, Any]:
-    """The field of an Endpoint with the authority that signed what *servers* show; none where they speak no TLS."""
-    transport = next((address.transport for address in servers if address.transport is not None), None)
-    return {} if transport is None else {"tls_ca": transport.ca_file}
-
-
-def _find_login(name: str, user: str, region: str) -> dict[str, Any]:
-    """The fields of an Endpoint that *user* logs in with in *region*; none where the lab has no users."""
-    if password := passwords.find_login(lab_directory(name).conf, user, region):
-        return {"user": password[0], "password": password[1]}
-    # A user of one region is called after it; others are the same in all.
-    return keys.find_login_files(name, regional_user(user, region)) or keys.find_login_files(name, user)
-
-
-def list_client_endpoints(name: str) -> Mapping[str, Endpoint]:
-    """Like `list_endpoints`, for applications."""
-    return list_endpoints(name, APP_USER)
-
-
-def find_system_endpoint(name: str, region: str | None = None) -> Endpoint:
-    """
-    How to reach the system account of lab *name*. The templates give every lab a user for it.
-
-    With domains, each region has its own system account: that of *region* is used.
-    """
-    password = passwords.find_password(lab_directory(name).conf, SYSTEM_USER)
-    servers = list_addresses(name)
-    urls = tuple(server.client_url for server in servers if region is None or _serves(server, region))
-    files = keys.find_login_files(name, SYSTEM_USER)
-    login = files or {"user": SYSTEM_USER if password else None, "password": password}
-    return Endpoint(urls=urls, **{**_find_authority(servers), **login})
-
-
-def _serves(address: ServerAddress, region: str) -> bool:
-    return address.region == region and not (address.is_stretch or address.is_hub)
 
 
 def read_log_tail(name: str, server: str, lines: int) -> tuple[str, ...]:

@@ -18,10 +18,10 @@ from vstream.health.live.resync_readers import ResyncMode, resync_readers
 from vstream.jetstream.region_connections import connect_all
 from vstream.lab import lifecycle
 from vstream.lab.binaries import find_or_fetch_binaries
+from vstream.lab.endpoints import list_client_endpoints
 from vstream.lab.links.state import Backend
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_client_endpoints
 from vstream.plan.model import Plan, RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.probe.pipeline import ProbeOptions, run_probe

@@ -9,7 +9,7 @@ from vstream.errors import VstreamError
 from vstream.formatting import summarize_names
 from vstream.jetstream.keyring import Keyring, default_key_directory
 from vstream.lab import keys
-from vstream.lab.status import list_addresses
+from vstream.lab.endpoints import list_addresses
 from vstream.render.pipeline import render_bundle
 from vstream.servers.find_servers import Servers
 from vstream.topology.bundle import Bundle

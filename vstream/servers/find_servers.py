@@ -11,8 +11,9 @@ from vstream.credentials import require_secret_file
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_key_directory
+from vstream.lab.endpoints import find_system_endpoint, list_addresses, list_endpoints
 from vstream.lab.readiness import trust_monitors
-from vstream.lab.status import find_system_endpoint, is_running, list_addresses, list_endpoints, read_lab_status
+from vstream.lab.status import is_running, read_lab_status
 from vstream.render import account_view
 from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
 from vstream.topology.model import Endpoint, Region, Security, Topology

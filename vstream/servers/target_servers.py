@@ -12,12 +12,13 @@ import psutil
 from vstream.errors import LabError, NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.region_connections import join_connections, require_cluster
+from vstream.lab.endpoints import find_system_endpoint, list_endpoints
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Direction
 from vstream.lab.readiness import trust_monitors
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.lab.status import find_system_endpoint, list_endpoints, require_recorded_lab
+from vstream.lab.status import require_recorded_lab
 from vstream.servers.find_servers import Servers
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.server_address import ServerAddress

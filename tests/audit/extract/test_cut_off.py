@@ -22,7 +22,7 @@ from vstream.audit.extract.extract_plan import plan_extraction
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import is_from_leader
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_streams
 

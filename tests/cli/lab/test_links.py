@@ -16,9 +16,9 @@ from tests.support.command import vstream
 from tests.support.labs import processes_in
 from tests.support.topologies import begin_topology
 from vstream.jetstream import monitoring
+from vstream.lab.endpoints import list_addresses
 from vstream.lab.links import control
 from vstream.lab.links.state import Cut, LinkState
-from vstream.lab.status import list_addresses
 
 pytestmark = pytest.mark.lab
 

@@ -20,7 +20,7 @@ from vstream.findings import Finding
 from vstream.health.doctor.examine import examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.lint import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology

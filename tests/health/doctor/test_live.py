@@ -26,8 +26,8 @@ from vstream.health.repair.sourcing import HeldMessage, LostEnd, Refill
 from vstream.jetstream import direct
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of
+from vstream.lab.endpoints import list_endpoints
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_endpoints
 from vstream.servers.find_servers import find_and_trust_servers
 
 KEPT = 40

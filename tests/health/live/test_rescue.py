@@ -19,7 +19,7 @@ from tests.support.publish_load import Load, identities, under_load
 from tests.support.shared_lab import shared_lab
 from tests.support.topologies import begin_topology
 from vstream.jetstream.connection import connect
-from vstream.lab.status import list_client_endpoints, list_endpoints
+from vstream.lab.endpoints import list_client_endpoints, list_endpoints
 
 pytestmark = pytest.mark.lab
 

@@ -25,7 +25,7 @@ from vstream.health.repair.live.replay import find_leftovers
 from vstream.jetstream import direct
 from vstream.jetstream.source_header import parse_provenance, parse_replay
 from vstream.lab import binaries
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 
 pytestmark = pytest.mark.lab
 

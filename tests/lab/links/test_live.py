@@ -15,13 +15,14 @@ from tests.support.lab_bundle import render, topology
 from tests.support.labs import end_all_in, eventually, ignore_progress, processes_in
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab import lifecycle, ports
+from vstream.lab.endpoints import list_addresses
 from vstream.lab.links import control
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Backend, Cut, Direction, LinkState
 from vstream.lab.readiness import ReadinessProgress, ReadinessStage
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_addresses, read_lab_status
+from vstream.lab.status import read_lab_status
 
 pytestmark = pytest.mark.lab
 

@@ -16,7 +16,7 @@ from tests.support.labs import processes_in
 from tests.support.topologies import begin_topology
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.syntax.document import Json
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import StreamConfig

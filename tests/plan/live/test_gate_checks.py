@@ -20,7 +20,7 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.labs import eventually, pids
 from vstream.errors import RefusedError, VstreamError
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.plan.live import gate_checks, reader_positions
 from vstream.plan.live.gate_checks import LiveGateChecker

@@ -19,7 +19,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.topology.model import Endpoint
 from vstream.topology.server_address import ServerAddress
 

@@ -17,7 +17,7 @@ import pytest_asyncio
 from tests.support.killed_apply import apply_until_done, plan_lab, run, running_lab
 from tests.support.night import repetitions, with_night
 from tests.support.publish_load import Load, check_contents, under_load
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.topology.model import Topology
 

@@ -20,7 +20,7 @@ from tests.support.killed_apply import apply_until_done, plan_lab, run, running_
 from tests.support.night import repetitions
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream.connection import connect
-from vstream.lab.status import list_client_endpoints
+from vstream.lab.endpoints import list_client_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.topology.model import Topology
 

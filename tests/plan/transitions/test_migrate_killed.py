@@ -23,7 +23,7 @@ from vstream.apply.mappings import LabMappings
 from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lab.endpoints import list_addresses, list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role, Topology

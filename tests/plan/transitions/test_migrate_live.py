@@ -15,7 +15,7 @@ from tests.support.publish_load import Load, check_contents, under_load
 from tests.support.recipe import DOCUMENT, run_recipe
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.topology.stream_config import StreamConfig
 
 pytestmark = pytest.mark.lab

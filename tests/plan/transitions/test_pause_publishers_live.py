@@ -23,7 +23,7 @@ from tests.support.plans import topology
 from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.plan.live import gate_checks
 from vstream.plan.model import GateKind
 from vstream.plan.pipeline import PlanRequest, make_plan

@@ -18,9 +18,9 @@ from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import binaries, lifecycle
+from vstream.lab.endpoints import list_endpoints
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.plan.live import reader_positions
 from vstream.render.pipeline import render_bundle

@@ -17,7 +17,7 @@ from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lab.status import list_client_endpoints, list_endpoints
+from vstream.lab.endpoints import list_client_endpoints, list_endpoints
 
 pytestmark = pytest.mark.lab
 

@@ -25,8 +25,9 @@ from tests.support.publish_load import Load, check_contents, under_load
 from tests.support.shared_lab import own_lab
 from tests.support.topologies import begin_topology
 from vstream.health.live.cross_region_listener import CrossRegionListener
+from vstream.lab.endpoints import list_client_endpoints, list_endpoints
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_client_endpoints, list_endpoints, read_lab_status
+from vstream.lab.status import read_lab_status
 from vstream.lint import check_topology
 from vstream.topology.model import Topology
 

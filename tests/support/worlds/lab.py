@@ -28,7 +28,7 @@ from vstream.audit.scratch import scratch_directory
 from vstream.audit.spark.audit_session import AuditSession
 from vstream.cli.audit import find_target
 from vstream.jetstream.connection import connect
-from vstream.lab.status import list_endpoints
+from vstream.lab.endpoints import list_endpoints
 from vstream.lint.check_topology import check_topology
 from vstream.topology.replication import physical_streams
 

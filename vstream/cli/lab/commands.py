@@ -32,19 +32,12 @@ from vstream.cli.views.progress import show_readiness
 from vstream.lab import lifecycle
 from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.doctor import examine_machine
+from vstream.lab.endpoints import list_addresses
 from vstream.lab.links.state import Backend
 from vstream.lab.readiness import READY_TIMEOUT
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import (
-    LabStatus,
-    ServerState,
-    list_addresses,
-    list_labs,
-    read_lab_status,
-    read_log_tail,
-    require_recorded_lab,
-)
+from vstream.lab.status import LabStatus, ServerState, list_labs, read_lab_status, read_log_tail, require_recorded_lab
 from vstream.servers import target_servers
 from vstream.servers.bundles import render_lab
 
