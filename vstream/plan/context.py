@@ -9,7 +9,7 @@ from functools import cache
 from typing import TypeAlias
 
 from vstream.plan.canonical import EqualityCache, to_canonical_stream
-from vstream.plan.model import Blocked, Change, Note, RuleChange
+from vstream.plan.model import Blocked, Change, Note, RegionLoss, RuleChange
 from vstream.plan.rules import LoadedEntries, OwnRules, diff_rules, list_account_entries, list_rule_entries
 from vstream.syntax.document import Json
 from vstream.topology.bundle import Bundle, RenderedStream
@@ -34,6 +34,10 @@ class Observed:
     unread_servers: tuple[str, ...] = ()
     leaving_servers: tuple[str, ...] = ()
     """Servers that the topology does not list."""
+    lost: tuple[str, ...] = ()
+    """Regions that are given up. Of their servers, none is among the unread ones."""
+    losses: tuple[RegionLoss, ...] = ()
+    """What is lost for good with them."""
     consumers: Mapping[str, Mapping[str, ObservedConsumer]] = field(default_factory=dict)
     """By stream and name: the consumers of all streams with durables in the topology, now or before."""
     silent_consumers: tuple[str, ...] = ()

@@ -54,6 +54,7 @@ from vstream.topology.stream_config import (
 from vstream.topology.units import format_version
 
 Transition = Callable[[Sequence[PlanItem], DiffContext], Iterable[PlanItem]]
+"""Goes over all that is planned, and gives what is planned instead."""
 
 _MOVES_ALONE = (2, 15, 0)
 """No stream moves between servers of this version and those before: tried with 2.12, 2.14 and 2.15, both ways."""
@@ -98,6 +99,7 @@ def _plan_of(context: DiffContext, planned: Sequence[PlanItem]) -> Plan:
         unread_servers=context.observed.unread_servers,
         leaving_servers=context.observed.leaving_servers,
         gates=gates,
+        losses=context.observed.losses,
         interrupted_gates=tuple(gate for gate in list_interrupted_gates(changes, context) if gate not in gates),
         notes=tuple(item for item in planned if isinstance(item, Note)),
         owned_stream_count=len(context.owned_streams),
@@ -424,10 +426,12 @@ _BLOCKING: tuple[Transition, ...] = (
     seed_region.block_incomplete_readers,
 )
 _PAUSING: tuple[Transition, ...] = (pause_publishers.pause_while_moving,)
-_TRANSITIONS: tuple[Transition, ...] = (*_ADDING, *_COMPLETING, *_NOTING, *_BLOCKING, *_PAUSING)
+_FORGETTING: tuple[Transition, ...] = (remove_region.forget_dead_streams,)
+_TRANSITIONS: tuple[Transition, ...] = (*_ADDING, *_COMPLETING, *_NOTING, *_BLOCKING, *_PAUSING, *_FORGETTING)
 """
 Applied in turn to the results of comparing the streams one by one.
 
-What adds changes comes first, as others read them. No other order changes what a plan does: it decides which of the notes
+What adds changes comes first, as others read them; only what is dead comes last, as nobody takes its place or continues it. No
+other order changes what a plan does: it decides which of the notes
 is shown first, and which of the reasons that block one stream.
 """

@@ -9,6 +9,7 @@ from datetime import timedelta
 from vstream.plan.context import DiffContext
 from vstream.plan.model import Change, Delete, Gate, GateKind, TransitionStep, Update, is_move, is_scaled_up
 from vstream.plan.stages import Stage, stage_after, stage_of
+from vstream.plan.transitions.remove_region import select_living_gates
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.timing import ALIVE_SECONDS, RECORDING_SECONDS
 from vstream.topology.model import Role
@@ -38,7 +39,8 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
     gates.extend(_list_takeover_gates(context))
     # A stream that does not exist any more needs no draining.
     existing = {*context.streams, *context.observed.unanswered}
-    return tuple(gate for gate in gates if gate.kind is not GateKind.READERS_HAVE_ALL or gate.stream in existing)
+    needed = (gate for gate in gates if gate.kind is not GateKind.READERS_HAVE_ALL or gate.stream in existing)
+    return tuple(select_living_gates(needed, context))
 
 
 def _list_move_is_over_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:

@@ -6,19 +6,19 @@ The commands and a scenario's lab all use this, so that none of them leaves a pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vstream.errors import NotReachableError, RefusedError, VstreamError
 from vstream.formatting import summarize_names
 from vstream.jetstream.region_connections import connect_all, join_connections
+from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.live.dead_regions import require_silent_and_unused
 from vstream.plan.live.lost_region import measure_losses
 from vstream.plan.live.observe import observe
-from vstream.plan.model import Change, Delete, Plan, UnreachableRegion, Update, risk_of
+from vstream.plan.model import Change, Delete, Plan, RegionLoss, UnreachableRegion, Update, risk_of
 from vstream.plan.risk import Risk
-from vstream.plan.transitions.remove_region import adapt_to_losses, list_dead_streams
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Consistency, Endpoint, Topology
@@ -60,19 +60,21 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
         connection = join_connections(connections)
         on_progress("reading streams, consumers and loaded rules")
         observed = await observe(topology, connections, request.endpoints)
-        observed = replace(observed, leaving_servers=request.leaving_servers)
         await require_silent_and_unused(topology, lost, request.endpoints, observed)
         losses = await measure_losses(topology, lost, observed, connection)
-    plan = replace(
+    observed = give_up_regions(replace(observed, leaving_servers=request.leaving_servers), request, losses)
+    return replace(
         diff(topology, bundle, observed, adopt=request.adopt),
         unreachable=tuple(_list_unreachable(connections, lost)),
         answering_region=connection.region,
     )
-    if not lost:
-        return plan
-    return adapt_to_losses(
-        plan, list_dead_streams(topology, lost, observed.unanswered), losses, _name_lost_servers(request)
-    )
+
+
+def give_up_regions(observed: Observed, request: PlanRequest, losses: Sequence[RegionLoss]) -> Observed:
+    """*observed*, and that it lacks regions that are given up for good: nothing waits for their servers."""
+    lost_servers = _name_lost_servers(request)
+    unread = tuple(server for server in observed.unread_servers if server not in lost_servers)
+    return replace(observed, unread_servers=unread, lost=request.lost, losses=tuple(losses))
 
 
 def _list_unreachable(connections: Mapping[str, object], lost: Collection[str]) -> Iterator[UnreachableRegion]:

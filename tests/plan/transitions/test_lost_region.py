@@ -13,10 +13,10 @@ from vstream.apply.retry import MAX_ATTEMPTS
 from vstream.errors import StalePlanError
 from vstream.plan.context import Observed
 from vstream.plan.model import Delete, GateKind, Plan, RegionLoss, Update
+from vstream.plan.pipeline import PlanRequest, give_up_regions
 from vstream.plan.saved import require_same
-from vstream.plan.transitions.remove_region import DeadStream, adapt_to_losses, list_dead_streams
 from vstream.topology.bundle import Bundle
-from vstream.topology.model import Role
+from vstream.topology.model import Endpoint, Role
 from vstream.topology.stream_config import UNTIL_KEY
 
 ALL = {"foo": {"subjects": ["foo.>"]}}
@@ -32,23 +32,19 @@ async def make_orphaned() -> tuple[FakeServers, Observed]:
     await servers.loader(whole).ensure_loaded()
     for name in DEAD:
         del servers.streams_by_name[name]
-    return servers, replace(servers.observe(), unanswered=DEAD, unread_servers=("http://east", "west-9"))
+    return servers, replace(servers.observe(), unanswered=DEAD, unread_servers=("west-9",))
 
 
 def plan_loss(of: Bundle, observed: Observed, *losses: RegionLoss) -> Plan:
-    plan = make_plan("acme", of, observed)
-    return adapt_to_losses(
-        plan, list_dead_streams(topology(TWO), ["east"], observed.unanswered), losses, {"http://east"}
-    )
+    return make_plan("acme", of, replace(observed, lost=("east",), losses=losses))
 
 
 async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last() -> None:
     servers, observed = await make_orphaned()
     waiting = make_plan("acme", render_streams(TWO), observed)
     assert [gate.kind for gate in waiting.gates] == [GateKind.READERS_HAVE_ALL]
-    plan = plan_loss(render_streams(TWO), replace(observed, unread_servers=("http://east",)))
+    plan = plan_loss(render_streams(TWO), replace(observed, unread_servers=()))
     assert plan.gates == ()
-    assert plan.unread_servers == ()
     applied = await execute_plan(plan, servers.administer(render_streams(TWO)))
     assert applied.is_complete
     assert servers.calls[-5:] == [
@@ -124,9 +120,11 @@ async def test_what_was_not_noted_is_noted_by_the_next_run(failures: list[Except
     assert make_plan("acme", render_streams(TWO), servers.observe()).is_empty
 
 
-async def test_other_servers_that_were_not_read_are_still_waited_for() -> None:
-    _, observed = await make_orphaned()
-    assert plan_loss(render_streams(TWO), observed).unread_servers == ("west-9",)
+def test_other_servers_that_were_not_read_are_still_waited_for() -> None:
+    observed = Observed(streams={}, unread_servers=("http://east", "east-1", "west-9"))
+    endpoints = {"east": Endpoint(urls=(), monitor=("http://east",))}
+    request = PlanRequest(topology=topology(ALL), bundle=render_streams(ALL), endpoints=endpoints, lost=("east",))
+    assert give_up_regions(observed, request, ()).unread_servers == ("west-9",)
 
 
 async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> None:
@@ -149,13 +147,14 @@ async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> 
         require_same(plan_loss(render_streams(TWO), observed, replace(LOSS, waiting_count=1)), reviewed)
 
 
-def test_only_streams_of_the_region_that_nobody_answers_for_are_given_up() -> None:
+async def test_only_streams_of_the_region_that_nobody_answers_for_are_given_up() -> None:
+    _, observed = await make_orphaned()
     unanswered = (*DEAD, "foo-read-west", "bar-write-east", "mine")
-    dead = list_dead_streams(topology(TWO), ["east"], unanswered)
-    assert dead == (
-        DeadStream(name="foo-read-east", region="east", role=Role.READ),
-        DeadStream(name="foo-write-east", region="east", role=Role.WRITE),
-    )
+    plan = plan_loss(render_streams(TWO), replace(observed, unanswered=unanswered))
+    deleted = [
+        (change.config.name, change.region, change.role) for change in plan.changes if isinstance(change, Delete)
+    ]
+    assert deleted == [("foo-read-east", "east", Role.READ), ("foo-write-east", "east", Role.WRITE)]
 
 
 def test_a_loss_says_who_has_how_much() -> None:

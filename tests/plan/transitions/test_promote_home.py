@@ -15,7 +15,6 @@ from vstream.plan.diff import diff
 from vstream.plan.model import CreateConsumer, Delete, Gate, GateKind, Plan, RegionLoss
 from vstream.plan.saved import require_same
 from vstream.plan.stages import Stage, stage_after
-from vstream.plan.transitions.remove_region import adapt_to_losses
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
 
@@ -124,13 +123,14 @@ async def test_a_copy_that_is_behind_another_cannot_become_the_origin() -> None:
 
 async def test_the_origin_waits_until_it_has_everything_of_the_copy_although_its_region_is_given_up() -> None:
     servers = await make_orphaned()
-    plan = plan_for(lose_west("central"), servers, "prices")
     loss = RegionLoss(stream="prices", region="west", readers={"prices-read-central": 5}, is_origin=True)
     copied = Gate(kind=GateKind.COPY_IS_COMPLETE, stream="prices", counterparts=("prices-read-central",))
     # The copy stays for as long as another command that has not seen the origin may still forget it.
     resting = Gate(kind=GateKind.SOURCED_MESSAGES_ARE_STORED, stream="prices")
     assert stage_after(resting) < Stage.DELETE_REPLACED_COPIES
-    assert adapt_to_losses(plan, (), (loss,), ()).gates == (copied, resting)
+    west_lost = lose_west("central")
+    observed = replace(servers.observe(), unanswered=("prices",), lost=("west",), losses=(loss,))
+    assert diff(west_lost, render_bundle(west_lost), observed).gates == (copied, resting)
 
 
 async def test_a_saved_plan_says_all_of_it() -> None:

@@ -13,20 +13,18 @@ no other region is gone. Nobody knows how much that is, but it is known how far 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
 from vstream.plan.context import DiffContext, PlanItem
-from vstream.plan.model import Change, Delete, FieldChange, Plan, RegionLoss, TransitionStep, Update
+from vstream.plan.model import Delete, FieldChange, Gate, RegionLoss, TransitionStep, Update
 from vstream.plan.risk import Risk
-from vstream.plan.stages import stage_of
 from vstream.topology import physical
-from vstream.topology.model import Role, Topology
+from vstream.topology.model import Role
 from vstream.topology.naming import PHYSICAL_PREFIX
 from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import ROLE_KEY, ROUTING_KEY, StreamConfig
-from vstream.value_class import value_class
 
 CLOSED = f"{PHYSICAL_PREFIX}.closed"
 """What a closed write stream listens on begins with this. Users may not publish there."""
@@ -68,58 +66,41 @@ def _close_before_delete(change: Delete, context: DiffContext) -> Iterator[Updat
     )
 
 
-@value_class
-class DeadStream:
-    """A stream that was in a region which is given up. Its name is all that is left of it."""
+def forget_dead_streams(planned: Sequence[PlanItem], context: DiffContext) -> Iterable[PlanItem]:
+    """Delete the streams in regions that are given up; those that took from them note how far they were."""
+    for item in planned:
+        yield _note_ends(item, context.observed.losses)
+    for name, region, role in _list_dead_streams(context):
+        config = StreamConfig(name=name, fields={})
+        yield Delete(config=config, region=region, role=role, messages=0, is_dead=True)
 
-    name: str
-    region: str
-    role: Role
+
+def select_living_gates(gates: Iterable[Gate], context: DiffContext) -> Iterator[Gate]:
+    """Those of *gates* that are not of streams in regions that are given up."""
+    dead = {name for name, _, _ in _list_dead_streams(context)}
+    # An origin that is made again waits for its copy.
+    dead |= {loss.stream for loss in context.observed.losses if not loss.is_origin}
+    return (gate for gate in gates if gate.stream not in dead)
 
 
-def list_dead_streams(
-    topology: Topology, regions: Collection[str], unanswered: Collection[str]
-) -> tuple[DeadStream, ...]:
-    """Those of *unanswered*, which no server answers for, that streams of *topology* had in *regions*."""
-    dead = []
-    for stream, region, role in product(topology.streams, sorted(regions), (Role.READ, Role.WRITE)):
+def _list_dead_streams(context: DiffContext) -> Iterator[tuple[str, str, Role]]:
+    """The streams in regions that are given up, with these and their roles: no server answers for them."""
+    observed = context.observed
+    for stream, region, role in product(context.topology.streams, sorted(observed.lost), (Role.READ, Role.WRITE)):
         name = physical.physical_name(stream, role, region)
-        if name in unanswered:
-            dead.append(DeadStream(name=name, region=region, role=role))
-    return tuple(dead)
+        if name in observed.unanswered:
+            yield name, region, role
 
 
-def _forget(stream: DeadStream) -> Delete:
-    config = StreamConfig(name=stream.name, fields={})
-    return Delete(config=config, region=stream.region, role=stream.role, messages=0, is_dead=True)
-
-
-def _note_ends(change: Change, losses: Sequence[RegionLoss]) -> Change:
-    """*change*, which notes how far the reader was in what it sources no more."""
-    if not isinstance(change, Update) or change.step is not None:
-        return change
-    name, sources = change.config.name, change.config.source_names
+def _note_ends(item: PlanItem, losses: Sequence[RegionLoss]) -> PlanItem:
+    """*item*; if it is an update of a reader, it notes how far that was in what it sources no more."""
+    if not isinstance(item, Update) or item.step is not None:
+        return item
+    name, sources = item.config.name, item.config.source_names
     dropped = [loss for loss in losses if name in loss.last_seqs and loss.stream not in sources]
     ends = {loss.stream: (loss.readers[name] or 0, loss.last_seqs[name]) for loss in dropped}
     return replace(
-        change,
-        dead_sources={**ends, **change.dead_sources},
-        needs_only_note=change.needs_only_note and ends.keys() <= change.dead_sources.keys(),
-    )
-
-
-def adapt_to_losses(
-    plan: Plan, dead: Sequence[DeadStream], losses: Sequence[RegionLoss], servers: Collection[str]
-) -> Plan:
-    """*plan*, which waits neither for streams in *dead* nor for *servers*, deletes the former, and says the *losses*."""
-    # An origin that is made again waits for its copy.
-    names = {stream.name for stream in dead} | {loss.stream for loss in losses if not loss.is_origin}
-    changes = [*(_note_ends(change, losses) for change in plan.changes), *map(_forget, dead)]
-    changes.sort(key=lambda change: (stage_of(change), change.config.name))
-    return replace(
-        plan,
-        changes=tuple(changes),
-        gates=tuple(gate for gate in plan.gates if gate.stream not in names),
-        unread_servers=tuple(server for server in plan.unread_servers if server not in servers),
-        losses=tuple(losses),
+        item,
+        dead_sources={**ends, **item.dead_sources},
+        needs_only_note=item.needs_only_note and ends.keys() <= item.dead_sources.keys(),
     )
