@@ -157,7 +157,15 @@ class BrokenLab:
         """*configuration* of a server, without the mapping rules that it includes."""
         if self.routing == MAPPED:
             return configuration.replace('include "../mappings.cfg"', "mappings = {}")
-        accounts, count = _RULES.subn("", self._bundle().text("accounts.cfg"))
+        return self._with_accounts(configuration, _RULES, "")
+
+    def with_limit(self, configuration: str) -> str:
+        """*configuration* of a server, whose accounts may store a mebibyte each."""
+        return self._with_accounts(configuration, re.compile(r"(?<=jetstream: )enabled"), "{max_file: 1MiB}")
+
+    def _with_accounts(self, configuration: str, pattern: re.Pattern[str], text: str) -> str:
+        """*configuration* of a server, with *text* in place of each *pattern* in the accounts that it includes."""
+        accounts, count = pattern.subn(text, self._bundle().text("accounts.cfg"))
         assert count
         return configuration.replace('include "../accounts.cfg"', accounts.replace('include "', 'include "../'))
 
@@ -557,6 +565,15 @@ async def reached_limit(broken: BrokenLab) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def reached_account_limit(broken: BrokenLab) -> AsyncIterator[None]:
+    """Clients of west may store no more: what their account may is reached."""
+    await broken.reload(broken.with_limit, "west-1", "central-1", "east-1")
+    while await broken.publish("west", size=200_000):
+        pass
+    yield
+
+
+@asynccontextmanager
 async def started_over(broken: BrokenLab) -> AsyncIterator[None]:
     """East has taken everything of west once more."""
     sources = (await broken.config("foo-read-east"))["sources"]
@@ -708,6 +725,13 @@ CASES = (
         false={COMPLETE, MATCHES},
     ),
     Case("the storage limit of a server is reached", reached_limit, false={SERVES, FLOWS}),
+    Case(
+        "the storage limit of an account is reached, `routing: regional`",
+        reached_account_limit,
+        false={SERVES, FLOWS},
+        routing="regional",
+        is_in_suite=True,
+    ),
     Case("the disk of a server is full", full_disk, false={SERVES, FLOWS, COMPLETE}, hides=True),
     Case(
         "a consumer of the topology was deleted",

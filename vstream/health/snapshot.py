@@ -195,6 +195,20 @@ class BeaconSighting:
 
 
 @value_class
+class AccountUsage:
+    """What all streams of an account store in `file` or `memory`, in bytes, and what they may store."""
+
+    storage: str
+    used: int
+    limit: int
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether more than four fifths of the limit are used."""
+        return self.used >= _MUCH_SHARE * self.limit
+
+
+@value_class
 class RegionSnapshot:
     """A region, as a client in it sees it. *problem* says why there is no connection to it, or is None."""
 
@@ -202,6 +216,8 @@ class RegionSnapshot:
     problem: str | None = None
     control: str | None = None
     """Why the JetStream API does not answer what needs the meta leader, None if it does."""
+    account_usage: tuple[AccountUsage, ...] = ()
+    """What the account of `connect` stores, for each limit that it has."""
     origins: Mapping[str, str | None] = field(default_factory=dict)
     """Origins that this region writes to, elsewhere: why they cannot be reached from here, or None."""
 

@@ -14,6 +14,7 @@ from vstream.health.doctor.check import Drift
 from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import CHAPTER, examine
 from vstream.health.snapshot import (
+    AccountUsage,
     Lag,
     RegionSnapshot,
     Repeat,
@@ -241,6 +242,27 @@ def test_configurations_that_are_not_loaded_are_found() -> None:
     assert [code for code, _ in examine_changed(version="2.9.25")] == ["VD412", "VD408"]
     assert examine_changed(storage=79, storage_limit=100) == []
     assert examine_changed(storage=80, storage_limit=100) == [("VD414", "its streams use 80 B of the 100 B allowed")]
+
+
+def test_an_account_that_is_nearly_full_is_told_once_for_all_regions() -> None:
+    facts = healthy()
+    used = {"west": (79, 1), "central": (80, 1), "east": (82, 1)}
+    regions = tuple(
+        replace(
+            region,
+            account_usage=tuple(
+                AccountUsage(storage=storage, used=bytes_, limit=100)
+                for storage, bytes_ in zip(("file", "memory"), used[region.name], strict=True)
+            ),
+        )
+        for region in facts.regions
+    )
+    (finding,) = examine(TOPOLOGY, BUNDLE, replace(facts, regions=regions)).findings
+    assert (finding.code, finding.about) == ("VD414", "`central`, `east`")
+    assert finding.evidence == "streams of the account use 82 B of the 100 B allowed"
+    assert (
+        finding.hint == "raise `max_file` under `jetstream` of the account and reload, or lower the limits of streams"
+    )
 
 
 def test_feature_flags_of_servers_are_reported() -> None:

@@ -278,15 +278,16 @@ def too_old(system: LiveSystem) -> Iterator[Issue]:
 @check("VD414", "little-room", Severity.WARNING, drift=Drift.UNRELATED, is_in_status=True)
 def little_room(system: LiveSystem) -> Iterator[Issue]:
     """
-    JetStream of a server uses more than four fifths of its storage limit.
+    JetStream of a server, or of the account, uses more than four fifths of its storage limit.
 
     ## Why is this bad?
-    When it is full, streams there refuse every publish ("insufficient resources"), read streams stop sourcing, and no
-    stream can be created. Without `max_file_store` the limit is three quarters of what was free when the server
-    started.
+    When it is full, streams there refuse every publish ("insufficient resources", "resource limits exceeded for
+    account"), read streams stop sourcing, and no stream can be created. Without `max_file_store` the limit of a server is
+    three quarters of what was free when it started. The limit of an account counts all replicas in all regions.
 
     ## What to do
-    Raise `max_file_store`, which needs a restart, or lower `max_age` and `max_bytes` of streams.
+    Raise `max_file_store`, which needs a restart, or `max_file` under `jetstream` of the account, which needs a reload.
+    Or lower `max_age` and `max_bytes` of streams.
     """
     for server in system.snapshot.reached_servers:
         if server.is_nearly_full:
@@ -296,6 +297,19 @@ def little_room(system: LiveSystem) -> Iterator[Issue]:
                 evidence=f"its streams use {used} of the {limit} allowed",
                 hint="raise `max_file_store` there, which needs a restart, or lower the limits of streams",
             )
+    # All regions may tell of one account, or each of its own.
+    regions: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+    for region in system.snapshot.regions:
+        for usage in region.account_usage:
+            if usage.is_nearly_full:
+                regions[usage.storage, usage.limit][region.name] = usage.used
+    for (storage, most), use_by_region in regions.items():
+        used, limit = format_size(max(use_by_region.values())), format_size(most)
+        yield Issue(
+            about=summarize_names(list(use_by_region)),
+            evidence=f"streams of the account use {used} of the {limit} allowed",
+            hint=f"raise `max_{storage}` under `jetstream` of the account and reload, or lower the limits of streams",
+        )
 
 
 @check("VD415", "unreachable-region", Severity.NOTE, drift=Drift.UNKNOWN)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from vstream.errors import VstreamError
-from vstream.health.snapshot import RegionSnapshot, StreamSnapshot
+from vstream.health.snapshot import AccountUsage, RegionSnapshot, StreamSnapshot
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import api_error
+from vstream.jetstream.answers import api_error, convert_malformed_errors
 from vstream.jetstream.connection import Connection
 from vstream.topology import naming, physical
 from vstream.topology.model import Topology
@@ -29,20 +30,35 @@ async def observe_region(
     patience = max(0.05, deadline - time.monotonic())
     streams = [stream for stream in topology.streams if stream.origin_settings and name in stream.regions]
     away = [physical.write_stream_in(stream, name) for stream in streams]
-    control, reached = await asyncio.gather(
-        _find_leader_problem(connection, patience),
+    (control, usage), reached = await asyncio.gather(
+        _ask_leader(connection, patience),
         asyncio.gather(*(_find_origin_problem(JetStreamAdmin(connection), origin, patience) for origin in away)),
     )
-    return RegionSnapshot(name=name, problem=problem, control=control, origins=dict(zip(away, reached, strict=True)))
+    origins = dict(zip(away, reached, strict=True))
+    return RegionSnapshot(name=name, problem=problem, control=control, account_usage=usage, origins=origins)
 
 
-async def _find_leader_problem(connection: Connection, patience: float) -> str | None:
-    """Why the meta leader does not answer, None if it does."""
+async def _ask_leader(connection: Connection, patience: float) -> tuple[str | None, tuple[AccountUsage, ...]]:
+    """Why the meta leader does not answer, None if it does; and what it says that the account stores."""
     try:
-        refusal = api_error(await connection.request_json(_INFO_SUBJECT, timeout=patience), _INFO_SUBJECT)
+        answer = await connection.request_json(_INFO_SUBJECT, timeout=patience)
+        if (refusal := api_error(answer, _INFO_SUBJECT)) is not None:
+            return refusal.description, ()
+        with convert_malformed_errors(_INFO_SUBJECT):
+            return None, _parse_account_usage(answer)
     except VstreamError as error:
-        return error.message
-    return None if refusal is None else refusal.description
+        return error.message, ()
+
+
+def _parse_account_usage(answer: Mapping[str, Any]) -> tuple[AccountUsage, ...]:
+    """Each limit of the account in *answer*. Operator mode may have one for each number of replicas."""
+    usages = []
+    for part in (answer.get("tiers") or {"": answer}).values():
+        for storage, name in (("file", "storage"), ("memory", "memory")):
+            limit = int((part.get("limits") or {}).get(f"max_{name}", -1))
+            if limit > 0:  # 0 forbids it, and -1 limits nothing
+                usages.append(AccountUsage(storage=storage, used=int(part.get(name, 0)), limit=limit))
+    return tuple(usages)
 
 
 async def _find_origin_problem(admin: JetStreamAdmin, name: str, patience: float) -> str | None:
