@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -23,7 +24,7 @@ from vstream.errors import RefusedError, VstreamError
 from vstream.health.live import gaps, lag
 from vstream.health.repair import pipeline
 from vstream.health.repair.contents import Duplicates, Replay
-from vstream.health.repair.live import duplicates, missing, newest, replay
+from vstream.health.repair.live import duplicates, missing, newest, replay, scan
 from vstream.health.repair.live.scan import ignore_progress
 from vstream.health.snapshot import Gap, Lag, StreamSnapshot, parse_stream
 from vstream.jetstream import direct
@@ -42,6 +43,8 @@ EAST = "foo-read-east"
 WEST = "foo-write-west"
 READ = tuple(f"foo-read-{region}" for region in REGIONS)
 (STREAM,) = topology().streams
+LATE_CLOCK = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() - 600)
+"""That of a machine whose time is ten minutes behind that of the servers."""
 
 
 class Regions:
@@ -480,6 +483,18 @@ async def test_what_was_purged_comes_back_where_age_cannot_have_removed_it(regio
     await regions.until_held({*sent, later})
 
 
+async def test_what_has_expired_does_not_come_back_where_the_clock_here_is_late(
+    regions: Regions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "time", LATE_CLOCK)
+    await regions.create({EAST: {"max_age": 10**9}})
+    sent = {await regions.publish("west", f"foo.{number}") for number in range(3)}
+    await regions.until_held(sent, READ[0])
+    await regions.until_held(set())
+    await regions.publish("west", "foo.later")
+    assert await regions.look() == ()
+
+
 async def publish_until(done: asyncio.Event, regions: Regions) -> set[Message]:
     published = set()
     while not done.is_set():
@@ -519,6 +534,7 @@ async def test_what_was_dropped_as_a_duplicate_is_neither_late_nor_skipped_nor_m
 ) -> None:
     """A client that got no answer publishes again in another region. What has only the same id is lost."""
     monkeypatch.setattr(lag, "BEHIND_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(lag, "time", LATE_CLOCK)
     await regions.create({EAST: {"duplicate_window": 120 * 10**9}})
     sent = {await regions.publish("west", "foo.a", msg_id="same")}
     sent |= {await regions.publish(region, "foo.a") for region in REGIONS}

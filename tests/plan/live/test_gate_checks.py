@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -216,6 +217,14 @@ async def test_a_copy_goes_only_if_its_origin_holds_the_same(version: str | None
         server.stop()
 
 
+class EarlyClock(datetime):
+    """That of a machine whose time is two hours ahead."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) + timedelta(hours=2)
+
+
 @pytest.mark.parametrize(
     ("limits", "may_be_removed"),
     [
@@ -227,9 +236,10 @@ async def test_a_copy_goes_only_if_its_origin_holds_the_same(version: str | None
     ids=["unlimited", "1 h", "1 s", "rolled up"],
 )
 async def test_a_stream_that_has_moved_holds_what_it_held(
-    limits: dict[str, Any], may_be_removed: bool, tmp_path: Path
+    limits: dict[str, Any], may_be_removed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless its age, or newer messages, may have removed that."""
+    """Unless its age, by the servers' clock, or newer messages, may have removed that."""
+    monkeypatch.setattr(gate_checks, "datetime", EarlyClock)
     server, gate = JetStreamServer(tmp_path, "2.12.8"), Gate(kind=GateKind.MOVE_IS_RECORDED, stream="foo")
     server.start()
 

@@ -95,11 +95,13 @@ class _Search:
         connection, info = answer
         origin = parse_stream(info, feed.origin.name)
         oldest = None
+        late_since = to_unix_seconds(info["ts"]) - BEHIND_AFTER_SECONDS  # the clock here may be wrong
         if cursor is not None and cursor < origin.last_seq and origin.messages:
             oldest = await direct.read_next_message(
                 connection, feed.origin.name, max(cursor + 1, origin.first_seq), self._remaining()
             )
-            if oldest is not None and await self._has_dropped(feed, oldest, origin.last_seq, connection):
+            is_late = oldest is not None and to_unix_seconds(oldest.stored_at) <= late_since  # else it is on its way
+            if oldest is not None and is_late and await self._has_dropped(feed, oldest, origin.last_seq, connection):
                 oldest = None
         return Lag(
             last=origin.last_seq,
@@ -116,8 +118,6 @@ class _Search:
         self, feed: ReplicationPair, oldest: DirectMessage, last: int, connection: Connection
     ) -> bool:
         """Whether the reader has dropped the *oldest* message that it has not taken, and the *last* one, as duplicates."""
-        if to_unix_seconds(oldest.stored_at) + BEHIND_AFTER_SECONDS > time.time():
-            return False  # it is on its way
         stream = self.topology.stream(feed.virtual)
         with suppress(VstreamError):
             newest = (

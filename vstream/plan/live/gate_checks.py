@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
@@ -422,7 +422,7 @@ def _has_expired(stream: LiveStream, stored_at: str) -> bool:
     """Whether what was stored then is too old for *stream*, or nearly."""
     age = read_limit(stream.config.fields, MAX_AGE)
     expires = datetime.fromisoformat(stored_at) + timedelta(microseconds=age / 1000)
-    return age > 0 and expires < datetime.now(UTC) + timedelta(seconds=EXPIRY_SKEW_SECONDS)
+    return age > 0 and expires < stream.asked_at + timedelta(seconds=EXPIRY_SKEW_SECONDS)
 
 
 def _choose_samples(first: int, last: int) -> Sequence[int]:

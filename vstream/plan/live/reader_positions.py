@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import datetime
 
 from vstream.errors import VstreamError
 from vstream.jetstream import direct
@@ -42,6 +43,8 @@ class LiveStream:
     first_seq: int
     last_seq: int
     messages: int
+    asked_at: datetime
+    """When it did, by its clock."""
     positions: Mapping[str, int]
     """Its position in each source, as servers since 2.15 report it; without sources that have not begun."""
     lags: Mapping[str, int]
@@ -277,6 +280,7 @@ class LivePositionReader:
             first_seq=int(state.get("first_seq", 0)),
             last_seq=int(state.get("last_seq", 0)),
             messages=int(state.get("messages", 0)),
+            asked_at=datetime.fromisoformat(info["ts"]),
             positions=read_positions(info, name),
             lags={source_name(source, name): int(source.get("lag") or 0) for source in sources},
             is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),

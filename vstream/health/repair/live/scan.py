@@ -56,11 +56,14 @@ class Scan:
         """The leader's answer before anything was read."""
         self.last = 0
         """It has been read up to this sequence."""
+        self._ahead = 0.0
+        """How many seconds the clock of its leader is ahead of the one here, which may be wrong."""
 
     async def read_new_messages(self, tick: Tick) -> None:
         """Read what has not been read yet. Raises as requests do."""
         info = await JetStreamAdmin(self.connection).info(self.name)
         self.info = self.info or info
+        self._ahead = to_unix_seconds(info["ts"]) - time.time()
         for origin in self.lost_origins:
             self.held.setdefault(origin, OriginHoldings())
         sources = [source for source in info["config"].get("sources") or () if str(source.get("name")) in self.held]
@@ -98,7 +101,11 @@ class Scan:
     def _may_have_expired(self) -> bool:
         """Whether it has a `max_age`, and is older than that."""
         max_age = self.limit(MAX_AGE) / SECOND_NS
-        return max_age > 0 and to_unix_seconds(self.info["created"]) + max_age < time.time()
+        return max_age > 0 and to_unix_seconds(self.info["created"]) + max_age < self.read_clock()
+
+    def read_clock(self) -> float:
+        """What the servers' clock says now, in seconds since 1970."""
+        return time.time() + self._ahead
 
     @property
     def lost_origins(self) -> set[str]:
@@ -174,7 +181,7 @@ def is_missing(scan: Scan, stream: VirtualStream, message: DirectMessage, subjec
     if subject in naming.list_canary_subjects(stream):
         return False
     max_age = scan.limit(MAX_AGE) / SECOND_NS
-    return not max_age or to_unix_seconds(message.stored_at) >= time.time() - max_age
+    return not max_age or to_unix_seconds(message.stored_at) >= scan.read_clock() - max_age
 
 
 class Fetcher:
