@@ -244,7 +244,14 @@ def _list_former_layout_gates(changes: Sequence[Change], context: DiffContext) -
 
 
 def _list_takeover_gates(context: DiffContext) -> Iterator[Gate]:
-    """Before clients are sent to the read streams, these hold what the plain stream holds."""
+    """
+    Before clients are sent to the read streams, these hold what the plain stream, or the former read stream, holds.
+
+    What a former one has not taken by then would come behind what its publisher stores afterwards.
+    """
     for stream in context.desired_streams if context.rule_changes else ():
-        if stream.takes_over is not None and stream.takes_over in context.streams:
-            yield Gate(kind=GateKind.HAS_ALL_OF_SOURCES, stream=stream.config.name, counterparts=(stream.takes_over,))
+        former = stream.takes_over
+        if former is not None and former in context.streams:
+            is_read = former.startswith(FORMER_PREFIX)
+            kind = GateKind.HAS_ALL_OF_FORMER if is_read else GateKind.HAS_ALL_OF_SOURCES
+            yield Gate(kind=kind, stream=stream.config.name, counterparts=(former,))

@@ -80,6 +80,8 @@ class GateKind(Enum):
     """*stream*, which sources nothing now, has stored all messages in transit."""
     HAS_ALL_OF_SOURCES = "has_all_of_sources"
     """*stream* has everything of *counterparts*."""
+    HAS_ALL_OF_FORMER = "has_all_of_former"
+    """The same of the former read stream that is its only counterpart, which lacks nothing that its own sources held a moment ago."""
     FORMER_READERS_HAVE_ALL = "former_readers_have_all"
     """Each of *counterparts*, which go like *stream* and are to hand on what it has, has taken everything of it, and nothing more comes."""
     READERS_HAVE_ALL = "readers_have_all"
@@ -102,6 +104,7 @@ _CONDITIONS: Mapping[GateKind, str] = {
     GateKind.COPY_IS_COMPLETE: "{stream} holds all that {counterparts} holds",
     GateKind.SOURCED_MESSAGES_ARE_STORED: "{stream} has stored what was on its way",
     GateKind.HAS_ALL_OF_SOURCES: "{stream} has everything of {counterparts}",
+    GateKind.HAS_ALL_OF_FORMER: "{counterparts} has everything of its sources, and {stream} of it",
     GateKind.FORMER_READERS_HAVE_ALL: _HAVE_ALL,
     GateKind.READERS_HAVE_ALL: _HAVE_ALL,
     GateKind.NOTHING_HAS_ARRIVED_SINCE: "nothing has come into {stream} since {counterparts} had everything of it",

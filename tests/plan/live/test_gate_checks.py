@@ -310,6 +310,24 @@ async def test_every_gate_is_checked(tmp_path: Path) -> None:
                 assert "stream not found" in (await LiveGateChecker(connection).find_missing(gate) or "")
 
 
+async def test_what_a_former_read_stream_lacks_is_waited_for_but_not_what_comes_meanwhile(old: JetStreamServer) -> None:
+    gate = Gate(kind=GateKind.HAS_ALL_OF_FORMER, stream="foo", counterparts=("foo-read-west",))
+    written, skipped = "foo-write-west.written", "foo-write-west.skipped"
+    source = {"name": "foo-write-west", "filter_subject": written}
+    await asyncio.to_thread(fill, old, "foo-write-west", [(written, b"", None), (skipped, b"", None)])
+    await asyncio.to_thread(fill, old, "foo-read-west", [], subjects=None, sources=[source])
+    await asyncio.to_thread(fill, old, "foo", [], subjects=None, sources=[{"name": "foo-read-west"}])
+    await eventually(lambda: count(old) == 1)
+    async with connect(Endpoint(urls=(old.url,)), "west") as connection:
+        checker = LiveGateChecker(connection)
+        lacks = "`foo-read-west` is at 1 of 2 in `foo-write-west`"
+        assert await checker.find_missing(gate) == lacks
+        await asyncio.to_thread(fill, old, "foo-write-west", [(written, b"", None), (skipped, b"", None)])
+        await eventually(lambda: count(old) == 2)
+        assert await checker.find_missing(gate) is None
+        assert await LiveGateChecker(connection).find_missing(gate) is not None
+
+
 async def test_a_copy_in_which_there_never_was_a_message_may_go(tmp_path: Path) -> None:
     gate = Gate(kind=GateKind.COPIES_HOLD_NO_MORE, stream="foo", counterparts=("foo-read-west",))
     with JetStreamServer(tmp_path) as server:

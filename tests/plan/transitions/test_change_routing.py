@@ -76,7 +76,7 @@ async def test_clients_are_led_over_once_the_new_layout_has_everything() -> None
     assert (plan.blocked, plan.changes, plan.is_destructive) == ((), (), False)
     assert loading_stage_of(plan) is Stage.LOAD_MAPPINGS
     assert [(gate.kind, gate.stream, gate.counterparts) for gate in plan.gates] == [
-        (GateKind.HAS_ALL_OF_SOURCES, f"R_{region}/foo", (f"M_clients/foo-read-{region}",)) for region in TWO
+        (GateKind.HAS_ALL_OF_FORMER, f"R_{region}/foo", (f"M_clients/foo-read-{region}",)) for region in TWO
     ]
     assert "clients move over: " in render_plan(plan)
     after = plan_change(BEHIND, BEHIND, await servers_with(BEHIND, as_former=True))

@@ -7,6 +7,7 @@ What counts is how far a reader has come in a write stream, compared with that s
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from vstream.plan.live.reader_positions import BEACON_HINT, TIMEOUT, LivePositio
 from vstream.plan.model import Gate, GateKind
 from vstream.plan.transitions import seed_region
 from vstream.plan.transitions.pause_publishers import require_still_paused
-from vstream.timing import EXPIRY_SKEW_SECONDS, MAX_CLOCK_SKEW_SECONDS, MOVE_START_SECONDS
+from vstream.timing import BEHIND_AFTER_SECONDS, EXPIRY_SKEW_SECONDS, MAX_CLOCK_SKEW_SECONDS, MOVE_START_SECONDS
 from vstream.topology.stream_config import MOVED_KEY, parse_metadata, parse_noted_messages
 from vstream.topology.stream_limits import MAX_AGE, MAX_MESSAGES, MESSAGE_TTL, read_limit, read_limits
 from vstream.value_class import value_class
@@ -78,6 +79,7 @@ class LiveGateChecker:
         self._positions = LivePositionReader(connection)
         self._steady: dict[Gate, tuple[object, float]] = {}
         self._last_seqs_read: dict[str, int] = {}
+        self._origins: dict[Gate, tuple[float, Sequence[LiveStream]]] = {}
         self._checks: Mapping[GateKind, Sequence[_Check]] = {
             GateKind.MOVE_IS_OVER: (self._check_replicas,),
             GateKind.PUBLISHES_ARE_STORED: (self._require_paused, self._check_replicas, self._check_stored),
@@ -89,6 +91,7 @@ class LiveGateChecker:
             GateKind.COPY_IS_COMPLETE: (self._check_copy,),
             GateKind.SOURCED_MESSAGES_ARE_STORED: (self._check_stored,),
             GateKind.HAS_ALL_OF_SOURCES: (self._check_sources,),
+            GateKind.HAS_ALL_OF_FORMER: (self._check_former, self._check_sources),
             GateKind.FORMER_READERS_HAVE_ALL: (self._check_readers,),
             GateKind.READERS_HAVE_ALL: (self._check_readers,),
             GateKind.NOTHING_HAS_ARRIVED_SINCE: (self._check_nothing_arrived,),
@@ -323,6 +326,21 @@ class LiveGateChecker:
         reader = await self._positions.read_stream(gate.stream)
         for origin in origins:
             missing = await self._describe_lag(reader, origin)
+            if missing is not None:
+                return missing
+        return None
+
+    async def _check_former(self, gate: Gate) -> str | None:
+        (name,) = gate.counterparts
+        former = await self._positions.read_stream(name)
+        # What clients have published since is on its way: it never has all of that.
+        asked_at, origins = self._origins.get(gate, (-math.inf, ()))
+        if time.monotonic() > asked_at + BEHIND_AFTER_SECONDS:
+            origins = [await self._positions.read_stream(origin) for origin in former.config.source_names]
+            self._origins[gate] = (time.monotonic(), origins)
+            former = await self._positions.read_stream(name)
+        for origin in origins:
+            missing = await self._describe_lag(former, origin)
             if missing is not None:
                 return missing
         return None
