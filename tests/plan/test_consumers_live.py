@@ -16,12 +16,17 @@ from nats.js.api import ConsumerConfig
 
 from tests.support.command import Ran, check_output, vstream
 from tests.support.labs import fetch_acknowledged
+from tests.support.meta_leader import lead_meta_group_from
 from tests.support.publish_load import Load, check_contents, under_load
+from tests.support.shared_lab import own_lab
 from vstream.errors import NotReachableError
+from vstream.health.live.consumer_position import MoveRequest, carry_out_move, plan_move
 from vstream.health.live.consumer_sync import ConsumerSync
-from vstream.jetstream.region_connections import connect_all
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.region_connections import connect_all, join_connections
 from vstream.lab.endpoints import list_endpoints
 from vstream.lint.check_topology import check_topology
+from vstream.render.pipeline import render_bundle
 
 pytestmark = pytest.mark.lab
 
@@ -243,3 +248,30 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     # What was synced before is at least what comes twice; with what was acknowledged since, it is at most all that is there.
     assert answer["seen_twice"] <= len((before | since) & set(third)) <= answer["seen_twice_at_most"] == answer["ahead"]
     assert len((before | since) & set(third)) == answer["seen_twice"] + len(since)
+
+
+async def test_a_consumer_goes_on_while_a_meta_leader_is_elected(state: Path, tmp_path: Path) -> None:
+    """A server that hangs leads still, and answers nothing, until the others have waited for it in vain."""
+    text = document({})
+    topology = check_topology(text.encode(), "durable.yaml").require()
+    request = MoveRequest(
+        topology=topology,
+        stream=topology.stream("foo"),
+        durable="reader",
+        come_from="east",
+        recorded=None,
+        to="west",
+        name="reader",
+    )
+    with own_lab(state, tmp_path, NAME, text) as file:
+        assert (await run("lab", "up", file)).code == 0
+        assert (await run("apply", file, "--yes")).code == 0
+        await lead_meta_group_from(NAME, "central-1")
+        async with connect_all(topology, list_endpoints(NAME)) as connections:
+            move = await plan_move(request, render_bundle(topology), connections)
+            assert (await run("chaos", "pause", "central-1", "-t", file)).code == 0
+            await carry_out_move(move, connections)
+            made = await JetStreamAdmin(join_connections(connections)).consumer("foo-read-west", "reader")
+        assert move.existing is not None
+        assert made.created > move.existing.created
+        assert made.config.fields["opt_start_seq"] == move.start.seq

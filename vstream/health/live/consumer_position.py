@@ -130,17 +130,28 @@ async def plan_move(request: MoveRequest, bundle: Bundle, connections: Connectio
 async def carry_out_move(move: ConsumerMove, connections: Connections) -> int:
     """Make the consumer, in place of the one that is there. Returns how many messages it is to deliver. Raises VstreamError."""
     admin, existing = JetStreamAdmin(_require_connection(connections, move.request.to, _TO_HINT)), move.existing
-    if existing is not None and existing.waiting:
-        raise RefusedError(
-            f"{existing.waiting} requests of clients wait at `{existing.config.name}`: they would lose their place",
-            hint="stop them, or give the consumer another name with `--as`",
-        )
-    if existing is not None:
-        await admin.delete_consumer(existing.config)
     # Where the region that died had the meta leader, another one has to be elected first.
+    if existing is not None:
+        await ask_until_available(lambda: _delete_unused(admin, existing))
     await ask_until_available(lambda: admin.create_consumer(move.config))
     created = await ask_until_available(lambda: admin.consumer(move.config.stream, move.config.durable))
     return created.pending
+
+
+async def _delete_unused(admin: JetStreamAdmin, planned: ObservedConsumer) -> None:
+    """Delete *planned* unless it is gone. May be repeated; raises RefusedError if it is in use, or was made again meanwhile."""
+    config = planned.config
+    current = await find_consumer(admin, config.stream, config.durable)
+    if current is None:
+        return
+    if current.created != planned.created:
+        raise RefusedError(f"`{config.name}` was deleted and made again meanwhile", hint="run this again")
+    if current.waiting:
+        raise RefusedError(
+            f"{current.waiting} requests of clients wait at `{config.name}`: they would lose their place",
+            hint="stop them, or give the consumer another name with `--as`",
+        )
+    await admin.delete_consumer(config)
 
 
 def _require_connection(connections: Connections, region: str, hint: str) -> Connection:
