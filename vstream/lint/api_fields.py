@@ -76,7 +76,7 @@ def _duration_hint(value: Any) -> str:
 def _choice(*words: str) -> Type:
     def hint(value: Any) -> str:
         folded = re.sub(r"[^a-z0-9]", "", str(value).lower())
-        bare = {word.replace("_", ""): word for word in words}
+        bare = {word.replace("_", ""): word for word in words if word}
         meant = _SYNONYMS.get(folded) or bare.get(next(iter(get_close_matches(folded, bare, n=1, cutoff=_CUTOFF)), ""))
         listed = quote_names(filter(None, words))
         return f"did you mean `{meant}`?" if meant in words else f"write one of {listed}"

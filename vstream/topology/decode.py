@@ -25,6 +25,8 @@ from vstream.topology.profiles import PROFILES
 
 API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
 """Settings that the JetStream API calls by another name."""
+SETTING_WORDS = {API_NAMES.get(word, word): word for word in SettingsDocument.model_fields if word != "config"}
+"""The word of the topology language for what the JetStream API calls so."""
 _SharedSettings = dict[tuple[model.Role, str, tuple[str, ...], str], model.StreamSettings]
 """By role, place, regions, and what a stream says beside `_OTHER_THAN_SETTINGS`: most of thousands of streams have the same."""
 _OTHER_THAN_SETTINGS = frozenset({"subjects", "regions", "canary", "takes_over", "consumers", "survive"})
@@ -357,7 +359,8 @@ def _merge_levels(
             if value is not None:
                 settings[field] = value
         metadata.update(level.metadata or {})
-        config.update(level.config or {})
+        # A rule refuses the rest, which may be of any type: what has a word of its own is checked there.
+        config.update({key: value for key, value in (level.config or {}).items() if key not in SETTING_WORDS})
     return settings, metadata, config
 
 

@@ -187,7 +187,7 @@ class Endpoint:
     @property
     def requires_tls(self) -> bool:
         """Whether nothing may be sent in clear: one of the addresses asks for TLS, or a file for it is given."""
-        is_secure = any(urlsplit(url).scheme in {"tls", "wss"} for url in self.urls)
+        is_secure = any(url.lower().startswith(("tls://", "wss://")) for url in self.urls)
         return is_secure or bool(self.tls_ca or self.tls_cert)
 
     @property

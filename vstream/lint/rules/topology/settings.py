@@ -12,7 +12,7 @@ from vstream.lint.rules.topology.buckets import unused_writers
 from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology import schema_errors
-from vstream.topology.decode import API_NAMES
+from vstream.topology.decode import SETTING_WORDS
 from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
 from vstream.topology.fields import MIN_AGE_NS
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
@@ -152,10 +152,6 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Violation]:
             )
 
 
-_WORDS = {API_NAMES.get(word, word): word for word in SettingsDocument.model_fields if word != "config"}
-"""Keys that have their own key in the topology language."""
-
-
 @rule("VS111", "field-belongs-to-vstream", Severity.ERROR)
 def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Violation]:
     """
@@ -171,9 +167,9 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Violation]:
             if name in schema_errors.NOT_IN_STREAMS:
                 message = f"`{key}` is set by vstream: {schema_errors.NOT_IN_STREAMS[name]}"
                 hint = schema_errors.advice_for(name)
-            elif name in _WORDS:
+            elif name in SETTING_WORDS:
                 message = f"`{key}` has its own key in the topology language"
-                hint = f"write `{_WORDS[name]}` beside `config`"
+                hint = f"write `{SETTING_WORDS[name]}` beside `config`"
             else:
                 continue
             yield Violation(at=(*path, "config", key), message=message, hint=hint, on_key=True)
