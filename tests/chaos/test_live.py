@@ -75,6 +75,7 @@ def test_killing_the_tool_leaves_a_journal_that_the_next_one_heals(file: Path) -
         tool.wait()
     (fault,) = open_faults(file)
     assert (fault["command"], fault["confirmed"], fault["over"]) == ("kill-region east", True, False)
+    assert f"`vstream chaos heal --lab {LAB}` undoes what a fault did" in vstream("lab", "status", LAB).err
     healed = require_success(chaos(file, "heal", fault["id"], "--format", "json")).json()
     assert [fault["id"] for fault in healed["healed"]] == [fault["id"]]
     assert states(LAB) == ALL_UP

@@ -389,3 +389,6 @@ def test_against_what_runs_finds_what_a_reload_refuses(tmp_path: Path) -> None:
     missing = vstream("lint", "new", "--against", "gone", cwd=tmp_path)
     assert missing.code == 3
     assert "gone" in missing.out
+    (tmp_path / "empty").mkdir()
+    nothing = vstream("lint", "new", "--against", "empty", cwd=tmp_path)
+    assert (nothing.code, nothing.err.splitlines()[0]) == (3, "error: there is nothing to compare with in empty")

@@ -420,6 +420,24 @@ async def test_an_answer_with_values_of_other_types_is_one_error(answer: dict[st
     assert connection.asked == 1
 
 
+STATE = {"messages": 1, "first_seq": 1, "last_seq": 1}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"config": 5, "state": STATE},
+        {"state": STATE},
+        {"config": {"name": "foo"}, "state": []},
+        {"config": {"name": "foo"}, "state": {**STATE, "last_seq": "1"}},
+        {"config": {"name": "foo"}},
+    ],
+)
+async def test_what_a_server_says_of_one_stream_has_a_configuration_and_numbers(answer: dict[str, object]) -> None:
+    with pytest.raises(MalformedAnswerError, match=r"the answer of `STREAM\.INFO foo` cannot be used"):
+        await JetStreamAdmin(Answers(**answer)).info("foo")  # type: ignore[arg-type]
+
+
 async def test_a_server_that_announces_more_than_it_has_is_not_asked_for_all_of_it() -> None:
     connection = Answers(total=1_000_000, limit=1, streams=[])
     assert await JetStreamAdmin(connection).streams() == ({}, ())  # type: ignore[arg-type]

@@ -375,6 +375,24 @@ def test_consequences_of_a_wrong_value_are_not_reported() -> None:
     assert [line.split(" ")[1] for line in lines] == ["VS005"]
 
 
+@pytest.mark.parametrize(
+    ("levels", "extends", "found"),
+    [
+        ("defaults: {write: {maxage: 24h}}", "[]", "VS006"),
+        ("defaults: {writes: {max_age: 24h}}", "[]", "VS006"),
+        ("presets: {log: {write: {max_age: soon}}}", "[log]", "VS005"),
+        ("presets: {log: {write: {max_age: 24h}}}", "[logs]", "VS114"),
+    ],
+)
+def test_a_stream_is_not_said_to_lack_what_stands_in_a_wrong_default_or_preset(
+    levels: str, extends: str, found: str
+) -> None:
+    text = (
+        f"{HEAD}regions: {{west: {{servers: 1}}}}\n{levels}\nstreams: {{foo: {{subjects: [f], extends: {extends}}}}}\n"
+    )
+    assert [line.split(" ")[1] for line in load_messages(text)] == [found]
+
+
 def test_a_link_has_what_it_says_and_the_rest_from_the_default() -> None:
     text = f"""{HEAD}regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
 links:

@@ -29,6 +29,7 @@ from vstream.jetstream.answers import (
     parse_total,
     require_config,
     require_source_infos,
+    require_state,
 )
 from vstream.jetstream.connection import Connection, ask_api
 from vstream.topology import naming
@@ -249,9 +250,10 @@ class JetStreamAdmin:
 
     async def info(self, name: str, *, timeout: float = REQUEST_TIMEOUT) -> dict[str, Any]:
         """STREAM.INFO of stream *name* from its leader, with the API's field names."""
-        return require_source_infos(
-            await self._ask_api("STREAM.INFO", name, None, timeout=timeout), f"STREAM.INFO {name}"
-        )
+        asked = f"STREAM.INFO {name}"
+        info = require_source_infos(await self._ask_api("STREAM.INFO", name, None, timeout=timeout), asked)
+        config, state = require_config(info.get("config"), asked), require_state(info.get("state"), asked)
+        return {**info, "config": config, "state": state}
 
     async def info_from_list(self, name: str) -> dict[str, Any]:
         """Like `info`, for a client account's stream whose name is mapped to another: only lists show it."""

@@ -61,7 +61,9 @@ def _check(parsed: ParsedTopology) -> CheckedTopology:
 
 def _run_rules(readable: ReadableTopology) -> tuple[Finding, ...]:
     written = readable.written
-    subject = TopologySubject(document=readable.document, topology=readable.topology, written=written.streams)
+    subject = TopologySubject(
+        document=readable.document, topology=readable.topology, written=written.streams, removed=readable.removed
+    )
     return rule.run_rules(
         RULES, subject, readable.source, unsure=readable.removed, written_at=locate_in_document(written)
     )

@@ -178,6 +178,12 @@ def make_linter(job: LintJob, inputs: TopologyInputs) -> Linter:
     request, roots, settings = job.request, job.roots, job.settings
     env_files = [*map(job.directory.path, settings.env_files), *request.env_file]
     may_be_missing = request.write_baseline
+    running = list(read_sources(request.running_names, roots=roots))
+    if request.against is not None and not running:
+        raise VstreamError(
+            f"there is nothing to compare with in {request.against}",
+            hint="name the configuration that servers run with, or its directory",
+        )
     return Linter(
         settings=settings,
         context=LintContext(
@@ -190,7 +196,7 @@ def make_linter(job: LintJob, inputs: TopologyInputs) -> Linter:
         topology=inputs.topology,
         server_version=inputs.server_version,
         baseline=load_baseline(job.baseline, may_be_missing=may_be_missing) if job.baseline else None,
-        running=list(read_sources(request.running_names, roots=roots)),
+        running=running,
     )
 
 

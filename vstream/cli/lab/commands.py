@@ -160,7 +160,10 @@ def show_status(name: LabArgument = None, same: SameLab = None, output_format: o
                 screen.print(view.render_proxy_status(status.links))
     crashed = [status.name for status in labs if _has_crashed(status)]
     for lab_name in crashed:
-        console.print_note(f"`vstream lab up --lab {lab_name}` starts what has crashed")
+        if faults[lab_name]:
+            console.print_note(f"`vstream chaos heal --lab {lab_name}` undoes what a fault did")
+        else:
+            console.print_note(f"`vstream lab up --lab {lab_name}` starts what has crashed")
     exit_unless_yes(is_no=bool(crashed))
 
 

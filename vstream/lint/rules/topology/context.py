@@ -35,6 +35,8 @@ class TopologySubject:
     topology: Topology
     written: Collection[str]
     """The streams that are declared under `streams`."""
+    removed: Collection[Path] = ()
+    """What is left out, since it could not be read."""
 
     def setting_levels(self) -> Iterator[tuple[Path, SettingsDocument]]:
         """Every place where settings are written, with its path."""
@@ -72,6 +74,14 @@ class TopologySubject:
     def describe_place(self, place: str) -> str:
         """A region or the stretch cluster, as it is called in messages."""
         return f"region `{place}`" if place in self.document.regions else "the stretch cluster"
+
+    def may_set_more(self, physical: PhysicalSettings) -> bool:
+        """Whether what was left out, or a preset that does not exist, may have a setting for a physical stream."""
+        levels = list_levels(self.document, physical.stream, physical.region, physical.role)
+        extends = self.document.streams[physical.stream].extends
+        return not set(extends) <= set(self.document.presets) or any(
+            path[: len(level)] == level for level, _ in levels for path in self.removed
+        )
 
     def list_paths(self, physical: PhysicalSettings, word: str) -> list[Path]:
         """Where the setting *word* of a physical stream is written, weakest first."""

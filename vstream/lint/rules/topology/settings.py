@@ -13,7 +13,7 @@ from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubjec
 from vstream.syntax.yaml import Path
 from vstream.topology import schema_errors
 from vstream.topology.decode import SETTING_WORDS
-from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
+from vstream.topology.document import LevelDocument, TopologyDocument
 from vstream.topology.fields import MIN_AGE_NS
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
 from vstream.topology.units import format_version, spell_nanoseconds
@@ -64,6 +64,8 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Violation]:
     seen: set[str] = set()
     for physical in subject.physical:
         if physical.role is not Role.WRITE or physical.stream in seen or subject.list_paths(physical, "max_age"):
+            continue
+        if subject.may_set_more(physical):
             continue
         seen.add(physical.stream)
         yield Violation(
