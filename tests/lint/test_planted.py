@@ -23,6 +23,8 @@ from vstream.lint.parse_files import Source
 STORE = "jetstream { store_dir: /d, max_mem: 1G, max_file: 1G }\n"
 SERVER = "server_name: s1\nlisten: 127.0.0.1:4222\n"
 SYSTEM = "ABR32PKMKZAQC3V72FHUJ4VDVUMZFB3GAUQD4DKCPQXJPHFPRAR7MB4X"
+HOOK = f"auth_hook {{ issuer: {SYSTEM}, auth_users: [a] }}"
+HOOKED = f"authorization {{ {HOOK}, default_permissions {{ publish: x }} }}\n"
 
 
 def make_operator(**claims: str) -> str:
@@ -148,6 +150,7 @@ def test_a_mistake_is_found_at_its_place_and_its_hint_makes_it_go_away(case: Cas
         "accounts { A { imports: [{stream: {account: B, subject: 'a.>'}, to: 'b.>'}] }, B { exports: [{stream: 'a.>'}] } }\n",
         "jetstream: enabled\naccounts { $SYS { users: [{user: admin, password: p}] } }\n",
         "jetstream: enabled\naccounts { A { users: [{user: a, password: p}] } }\nauthorization { users: [{user: b, password: p}] }\n",
+        HOOKED + "accounts { A { users: [{user: a, password: p}] } }\n",
     ],
 )
 def test_what_servers_take_and_do_is_not_reported(text: str) -> None:

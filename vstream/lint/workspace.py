@@ -276,6 +276,7 @@ class Listener:
     """
     A port that is opened, by a block such as `cluster`, `gateway`, `leafnodes`, `websocket`, `mqtt`, `client` or `http`.
 
+    *block* is `leafnodes` and `websocket`, whichever of their names is written.
     An empty *host* or `0.0.0.0` or `::` is every interface.
     """
 
@@ -318,6 +319,9 @@ class ServerConf:
     cluster_name: ConfValue | None
     cluster: ConfMap | None
     gateway: GatewayConf | None
+    leafnodes: ConfMap | None
+    websocket: ConfMap | None
+    mqtt: ConfMap | None
     jetstream: JetStreamConf | None
     listeners: tuple[Listener, ...]
     accounts: tuple[AccountConf, ...]
@@ -333,6 +337,22 @@ class ServerConf:
     def root(self) -> ConfMap:
         """The options as written."""
         return self.document.root
+
+    @property
+    def gateway_conf(self) -> ConfMap | None:
+        """The options of the gateway."""
+        return self.gateway.conf if self.gateway else None
+
+    @property
+    def jetstream_conf(self) -> ConfMap | None:
+        """The options of JetStream."""
+        return self.jetstream.conf if self.jetstream else None
+
+    @property
+    def has_callout(self) -> bool:
+        """Whether a service says who may log in."""
+        written = self.authorization.entries if self.authorization else ()
+        return any(entry.key.lower() in {"auth_callout", "auth_hook"} for entry in written)
 
 
 class StreamRole(Enum):

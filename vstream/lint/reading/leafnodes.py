@@ -7,7 +7,7 @@ from typing import Final
 
 from vstream.findings import Span
 from vstream.lint.reading.accounts import read_server_flow
-from vstream.lint.reading.nodes import entry, list_values, maps_in, option, split_url, table
+from vstream.lint.reading.nodes import entry, maps_in, option, split_url, table, values_in
 from vstream.lint.workspace import ConfValue, LeafRemote, Permission, ServerConf, UserConf, Workspace
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT
 from vstream.subjects.leaf_flow import JETSTREAM_SUBJECTS, LeafLink, LeafSide, SubjectFilter
@@ -15,7 +15,6 @@ from vstream.syntax.natsconf.nodes import ConfMap
 
 _Denied = tuple[str, Span | None]
 
-_BLOCKS: Final = ("leafnodes", "leaf")
 _DEFAULT_PORT: Final = 7422
 LOGINS: Final = ("credentials", "creds", "nkey", "seed")
 """The options of a remote that log in without a user in its addresses."""
@@ -62,9 +61,9 @@ def system_of(server: ServerConf) -> str:
 
 def list_leaf_users(hub: ServerConf) -> frozenset[str] | None:
     """The users that leaf nodes may log in to *hub* as; None where the file does not say all of them."""
-    if entry(hub.root, "operator") or entry(hub.authorization, "auth_callout"):
+    if entry(hub.root, "operator") or hub.has_callout:
         return None
-    authorization = table(table(hub.root, *_BLOCKS), "authorization")
+    authorization = table(hub.leafnodes, "authorization")
     if authorization is None:
         return frozenset(user.name for user in hub.users) or None
     written = [option(item, "user", "username") for item in (*maps_in(authorization, "users"), authorization)]
@@ -77,7 +76,7 @@ def list_leaf_passwords(hub: ServerConf) -> Mapping[str, ConfValue]:
     """The passwords of the users that leaf nodes may log in to *hub* as, by user; empty where the file does not say."""
     if list_leaf_users(hub) is None:
         return {}
-    authorization = table(table(hub.root, *_BLOCKS), "authorization")
+    authorization = table(hub.leafnodes, "authorization")
     passwords = {user.name: user.password for user in hub.users if user.password}
     for conf in (*maps_in(authorization, "users"), authorization):
         user, password = option(conf, "user", "username"), option(conf, "password", "pass")
@@ -90,7 +89,7 @@ def hubs_of(workspace: Workspace, remote: LeafRemote) -> Iterator[ServerConf]:
     """The servers of the files that *remote* leads to."""
     addresses = [_read_address(url) for url in remote.urls]
     for server in workspace.servers:
-        listener = next((listener for listener in server.listeners if listener.block in _BLOCKS), None)
+        listener = next((listener for listener in server.listeners if listener.block == "leafnodes"), None)
         if listener is None:
             continue
         name = server.server_name.text if server.server_name else None
@@ -136,8 +135,7 @@ _EXPORTS: Final = ("deny_exports", "deny_export")
 
 
 def _list_denied(remote: LeafRemote, *names: str) -> list[_Denied]:
-    written = entry(remote.conf, *names)
-    return [(str(value.value), value.span) for value in list_values(written.value)] if written else []
+    return [(str(value.value), value.span) for value in values_in(remote.conf, *names)]
 
 
 def _make_subject_filter(
@@ -160,7 +158,7 @@ def _bind(hub: ServerConf, remote: LeafRemote) -> tuple[str, UserConf | None] | 
     if any(entry(remote.conf, name) for name in LOGINS):
         return None
     name = _read_user(remote)
-    authorization = table(table(hub.root, *_BLOCKS), "authorization")
+    authorization = table(hub.leafnodes, "authorization")
     if authorization is not None:
         return _bind_in(authorization, name)
     name = name or (str(default.value) if (default := option(hub.root, "no_auth_user")) else None)

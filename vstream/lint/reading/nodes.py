@@ -69,6 +69,12 @@ def maps_in(conf: ConfMap | None, name: str) -> Iterator[ConfMap]:
             yield item
 
 
+def values_in(conf: ConfMap | None, *names: str) -> tuple[ConfValue, ...]:
+    """The value of an option, or the values of the array that it is; maps in an array are left out."""
+    named = entry(conf, *names)
+    return list_values(named.value) if named else ()
+
+
 def split_url(url: ConfValue) -> tuple[str, int | None, str | None]:
     """Host, port and user of a URL, with or without a scheme; an empty host for one that cannot be read."""
     text = str(url.value)
@@ -80,9 +86,7 @@ def split_url(url: ConfValue) -> tuple[str, int | None, str | None]:
     return host or "", port, user
 
 
-def list_values(node: ConfNode | None) -> tuple[ConfValue, ...]:
+def list_values(node: ConfNode) -> tuple[ConfValue, ...]:
     """One value or an array of them; maps in an array are left out."""
-    if node is None:
-        return ()
     items = node.items if isinstance(node, ConfArray) else (node,)
     return tuple(value_of(item) for item in items if isinstance(item, ConfScalar))

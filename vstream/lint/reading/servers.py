@@ -8,7 +8,7 @@ from typing import Final
 from vstream.findings import Span
 from vstream.lint.detect import split_words
 from vstream.lint.reading.mappings import BlockCache, read_conf_block
-from vstream.lint.reading.nodes import entry, list_values, option, scalar, table
+from vstream.lint.reading.nodes import entry, list_values, maps_in, option, scalar, table, values_in
 from vstream.lint.workspace import (
     AccountConf,
     ConfValue,
@@ -26,11 +26,12 @@ from vstream.syntax.natsconf.nodes import ConfArray, ConfDocument, ConfEntry, Co
 
 _MAPPINGS: Final = ("mappings", "maps")
 _SYSTEM_ACCOUNT: Final = ("system_account", "system")
-_LEAFNODES: Final = ("leafnodes", "leaf")
-_BLOCKS: Final = ("cluster", "gateway", "leafnodes", "leaf", "websocket", "ws", "mqtt")
+_URLS: Final = ("url", "urls")
+_BLOCKS: Final = (("cluster",), ("gateway",), ("leafnodes", "leaf"), ("websocket", "ws"), ("mqtt",))
+"""What opens ports, each by its names."""
 _SERVER_OPTIONS: Final = split_words(
     "addr host http http_port https https_port jetstream listen monitor_port net port server_name"
-).union(_BLOCKS)
+).union(*_BLOCKS)
 _DIGITS_LIMIT: Final = 10
 _OFF: Final = frozenset({"disabled", "disable", "false", "off", "0"})
 
@@ -46,6 +47,7 @@ def read_server_conf(
     blocks_of = _Blocks(document, file, cache)
     root = document.root
     is_fragment = not any(top.key.lower() in _SERVER_OPTIONS for top in root.entries)
+    leafnodes = table(root, "leafnodes", "leaf")
     gateway = entry(root, "gateway")
     jetstream = entry(root, "jetstream")
     accounts = tuple(_read_accounts(root, blocks_of))
@@ -60,13 +62,16 @@ def read_server_conf(
         cluster_name=option(table(root, "cluster"), "name"),
         cluster=table(root, "cluster"),
         gateway=_read_gateway(gateway) if gateway else None,
+        leafnodes=leafnodes,
+        websocket=table(root, "websocket", "ws"),
+        mqtt=table(root, "mqtt"),
         jetstream=_read_jetstream(jetstream) if jetstream else None,
         listeners=() if is_fragment else tuple(_read_listeners(root)),
         accounts=accounts,
         users=(*_read_users(authorization, None), *(user for account in accounts for user in account.users)),
         system_account=option(root, *_SYSTEM_ACCOUNT),
         authorization=authorization,
-        leaf_remotes=tuple(_read_leaf_remotes(root)),
+        leaf_remotes=tuple(_read_leaf_remotes(leafnodes)),
         mappings=tuple(sorted(blocks, key=lambda block: block.key_span)),
     )
 
@@ -134,26 +139,20 @@ def _read_permission(conf: ConfMap | None, *names: str) -> Permission | None:
         return None
     if not isinstance(written.value, ConfMap):
         return Permission(allow=list_values(written.value))
-    allow, deny = entry(written.value, "allow"), entry(written.value, "deny")
-    return Permission(allow=list_values(allow.value) if allow else None, deny=list_values(deny.value) if deny else ())
+    allow = entry(written.value, "allow")
+    return Permission(allow=list_values(allow.value) if allow else None, deny=values_in(written.value, "deny"))
 
 
 def _read_gateway(conf_entry: ConfEntry) -> GatewayConf | None:
     conf = conf_entry.value
     if not isinstance(conf, ConfMap):
         return None
-    listed = entry(conf, "gateways")
-    items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
-    maps = [item for item in items if isinstance(item, ConfMap)]
-    remotes = tuple(GatewayRemote(name=option(item, "name"), urls=_read_urls(item), span=item.span) for item in maps)
+    remotes = []
+    for item in maps_in(conf, "gateways"):
+        remotes.append(GatewayRemote(name=option(item, "name"), urls=values_in(item, *_URLS), span=item.span))
     return GatewayConf(
-        name=option(conf, "name"), remotes=remotes, span=conf.span, key_span=conf_entry.key_span, conf=conf
+        name=option(conf, "name"), remotes=tuple(remotes), span=conf.span, key_span=conf_entry.key_span, conf=conf
     )
-
-
-def _read_urls(conf: ConfMap) -> tuple[ConfValue, ...]:
-    urls = entry(conf, "url", "urls")
-    return list_values(urls.value) if urls else ()
 
 
 def _read_jetstream(conf_entry: ConfEntry) -> JetStreamConf:
@@ -175,11 +174,11 @@ def _read_jetstream(conf_entry: ConfEntry) -> JetStreamConf:
     )
 
 
-def _read_leaf_remotes(root: ConfMap) -> Iterator[LeafRemote]:
-    remotes = entry(table(root, *_LEAFNODES), "remotes")
-    for item in remotes.value.items if remotes and isinstance(remotes.value, ConfArray) else ():
-        if isinstance(item, ConfMap):
-            yield LeafRemote(urls=_read_urls(item), account=option(item, "account", "local"), span=item.span, conf=item)
+def _read_leaf_remotes(leafnodes: ConfMap | None) -> Iterator[LeafRemote]:
+    for item in maps_in(leafnodes, "remotes"):
+        yield LeafRemote(
+            urls=values_in(item, *_URLS), account=option(item, "account", "local"), span=item.span, conf=item
+        )
 
 
 def _read_listeners(root: ConfMap) -> Iterator[Listener]:
@@ -188,15 +187,15 @@ def _read_listeners(root: ConfMap) -> Iterator[Listener]:
         block="client", host=(host.text or "") if host else "", port=None, span=Span.point(root.span.file, 1, 1)
     )
     yield client
-    for block, *names in (("http", "http", "http_port", "monitor_port"), ("https", "https", "https_port")):
+    for block, *aliases in (("http", "http_port", "monitor_port"), ("https", "https_port")):
         # Several names of one option: one of them counts.
-        address_option = option(root, *names)
+        address_option = option(root, block, *aliases)
         if address_option is not None:
             address, port = _read_address(address_option)
             # The monitoring port listens where the clients do, if it names no host.
             yield Listener(block=block, host=address or client.host, port=port, span=address_option.span)
-    for name in _BLOCKS:
-        listener = _read_listener(name, table(root, name))
+    for names in _BLOCKS:
+        listener = _read_listener(names[0], table(root, *names))
         if listener is not None:
             yield listener
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from vstream.findings import Span
 from vstream.lint import detect
-from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
+from vstream.lint.reading.nodes import option, split_url, table, values_in
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.syntax.document import object_or_empty
 from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
@@ -140,9 +140,9 @@ def may_share_a_system(first: ServerConf, second: ServerConf) -> bool:
 
 def list_links(server: ServerConf, block: str) -> list[ConfValue]:
     """The addresses of the routes (`cluster`) or gateways (`gateway`) that *server* lists."""
-    routes = entry(server.cluster, "routes") if block == "cluster" else None
-    remotes = server.gateway.remotes if server.gateway and block == "gateway" else ()
-    return [*(list_values(routes.value) if routes else ()), *(url for remote in remotes for url in remote.urls)]
+    if block == "cluster":
+        return [*values_in(server.cluster, "routes")]
+    return [url for remote in (server.gateway.remotes if server.gateway else ()) for url in remote.urls]
 
 
 def _addresses(server: ServerConf, block: str) -> list[tuple[str, int | None]]:
@@ -286,7 +286,7 @@ def index_isolated_clusters(workspace: Workspace) -> dict[str, str]:
     alone = {}
     for path, servers in beside.items():
         names = {name.text if (name := cluster_of(server)) is not None else None for server in servers}
-        is_linked = any(server.gateway or has_any(server.root, "leafnodes", "leaf") for server in servers)
+        is_linked = any(server.gateway or server.leafnodes for server in servers)
         # A route to the name of a service leads to servers that the files do not show.
         if len(names) == 1 and not is_linked and are_links_resolved(servers, "cluster"):
             alone[path] = str(names.pop())

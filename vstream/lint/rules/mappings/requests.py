@@ -234,6 +234,6 @@ def _reaches_other_accounts(workspace: Workspace, block: MappingsBlock) -> bool:
             account = next((account for account in server.accounts if account.name == block.account), None)
             if account is not None and account.conf.get_folded("imports") is not None:
                 return True
-            if any(server.root.get_folded(name) is not None for name in ("leafnodes", "leaf")):
+            if server.leafnodes is not None:
                 return True
     return block.form is MappingForm.CLAIMS

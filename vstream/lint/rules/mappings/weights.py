@@ -238,7 +238,7 @@ def _find_leaf_sides(workspace: Workspace) -> dict[object, set[str]]:
 
 
 def _list_sides(server: ServerConf, account: str | None) -> Iterator[str]:
-    if any(listener.block in {"leafnodes", "leaf"} for listener in server.listeners):
+    if any(listener.block == "leafnodes" for listener in server.listeners):
         yield "hub"
     bound = (remote.account.text if remote.account else None for remote in server.leaf_remotes)
     if any((name or _GLOBAL) == (account or _GLOBAL) for name in bound):

@@ -120,7 +120,7 @@ def open_to_everyone(workspace: Workspace) -> Iterator[Violation]:
     or `tls` do.
     """
     for server in list_whole(workspace):
-        blocks = {"cluster": server.cluster, "gateway": server.gateway.conf if server.gateway else None}
+        blocks = {"cluster": server.cluster, "gateway": server.gateway_conf}
         for listener in server.listeners:
             if not listener.is_everywhere:
                 continue

@@ -82,7 +82,7 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
     for group in group_connected(servers, "gateway"):
         for trait in _GATEWAY_TRAITS:
             yield from _compare(group, trait)
-        gateways = [server.gateway.conf if server.gateway else None for server in group]
+        gateways = [server.gateway_conf for server in group]
         yield from _compare_logins(gateways, "gateways")
         yield from _find_strangers(group)
     yield from _find_split_clusters(servers)
@@ -163,7 +163,7 @@ def _compare_leaf_links(workspace: Workspace, leaf: ServerConf) -> Iterator[Viol
 
 def _compare_leaf_tls(remote: LeafRemote, hub: ServerConf) -> Iterator[Violation]:
     """Both sides must begin with the TLS handshake, or none."""
-    hub_tls, leaf_tls = table(table(hub.root, "leafnodes", "leaf"), "tls"), table(remote.conf, "tls")
+    hub_tls, leaf_tls = table(hub.leafnodes, "tls"), table(remote.conf, "tls")
     is_websocket = any(str(url.value).lower().startswith(("ws://", "wss://")) for url in remote.urls)
     if hub_tls is None and leaf_tls is not None and not is_websocket:
         yield Violation(

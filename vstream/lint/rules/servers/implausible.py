@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from vstream.findings import Severity
-from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
+from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table, values_in
 from vstream.lint.rule import Violation, rule, suggest_closest
 from vstream.lint.rules.server_values import (
     find_system_account,
@@ -75,8 +75,7 @@ def _check_open_system_account(server: ServerConf) -> Iterator[Violation]:
 
 def _check_sizes(server: ServerConf) -> Iterator[Violation]:
     sized: list[tuple[ConfMap | None, str, int]] = [(server.root, name, least) for name, least in _SMALLEST]
-    jetstream = server.jetstream.conf if server.jetstream else None
-    sized += [(jetstream, name, _MIN_STORAGE_BYTES) for name in _STORAGE]
+    sized += [(server.jetstream_conf, name, _MIN_STORAGE_BYTES) for name in _STORAGE]
     for account in server.accounts:
         sized += [(table(account.conf, "jetstream"), name, _MIN_STORAGE_BYTES) for name in (*MEMORY, *DISK)]
     address = option(server.root, "listen", "port")
@@ -115,8 +114,7 @@ def _check_times(server: ServerConf) -> Iterator[Violation]:
 
 
 def _blocks_with_timeout(server: ServerConf) -> Iterator[ConfMap | None]:
-    gateway = server.gateway.conf if server.gateway else None
-    for conf in (server.root, server.cluster, gateway, table(server.root, "leafnodes", "leaf")):
+    for conf in (server.root, server.cluster, server.gateway_conf, server.leafnodes):
         yield table(conf, "tls")
         yield table(conf, "authorization")
 
@@ -142,8 +140,7 @@ def _check_passwords(server: ServerConf) -> Iterator[Violation]:
 
 
 def _check_open_users(server: ServerConf) -> Iterator[Violation]:
-    has_callout = has_any(server.authorization, "auth_callout", "auth_hook")
-    if has_callout or any(is_on(conf, "verify_and_map", "verify") for conf in _list_tls_blocks(server)):
+    if server.has_callout or any(is_on(conf, "verify_and_map", "verify") for conf in _list_tls_blocks(server)):
         return
     for conf in _list_user_confs(server):
         name = option(conf, "user", "username")
@@ -160,13 +157,13 @@ def _check_open_users(server: ServerConf) -> Iterator[Violation]:
 
 
 def _list_tls_blocks(server: ServerConf) -> Iterator[ConfMap | None]:
-    for conf in (server.root, table(server.root, "websocket", "ws"), table(server.root, "mqtt")):
+    for conf in (server.root, server.websocket, server.mqtt):
         yield table(conf, "tls")
-    yield table(table(server.root, "leafnodes", "leaf"), "tls")
+    yield table(server.leafnodes, "tls")
 
 
 def _list_user_confs(server: ServerConf) -> Iterator[ConfMap]:
-    blocks = (server.root, table(server.root, "websocket", "ws"), table(server.root, "mqtt"))
+    blocks = (server.root, server.websocket, server.mqtt)
     guests = {guest.text for conf in blocks if (guest := option(conf, "no_auth_user")) is not None}
     for conf in (server.authorization, *(account.conf for account in server.accounts)):
         for item in (*maps_in(conf, "users"), *([conf] if conf is server.authorization and conf is not None else [])):
@@ -222,8 +219,7 @@ def _check_tags(server: ServerConf) -> Iterator[Violation]:
 
 def _check_authorities(server: ServerConf) -> Iterator[Violation]:
     """Certificates of the other side are verified, and nothing says whose."""
-    gateway = server.gateway.conf if server.gateway else None
-    for conf, is_verified in ((server.root, False), (server.cluster, True), (gateway, True)):
+    for conf, is_verified in ((server.root, False), (server.cluster, True), (server.gateway_conf, True)):
         tls = table(conf, "tls")
         verify = entry(tls, "verify", "verify_and_map")
         if tls is None or has_any(tls, "ca_file", "cert_store", "pinned_certs"):
@@ -238,13 +234,12 @@ def _check_authorities(server: ServerConf) -> Iterator[Violation]:
 
 
 def _check_advertised(server: ServerConf) -> Iterator[Violation]:
-    gateway = server.gateway.conf if server.gateway else None
     for who, address in (
         ("clients", option(server.root, "client_advertise")),
-        ("clients", option(table(server.root, "websocket", "ws"), "advertise")),
+        ("clients", option(server.websocket, "advertise")),
         ("other servers", option(server.cluster, "cluster_advertise", "advertise")),
-        ("other servers", option(gateway, "advertise")),
-        ("leaf nodes", option(table(server.root, "leafnodes", "leaf"), "leafnode_advertise", "advertise")),
+        ("other servers", option(server.gateway_conf, "advertise")),
+        ("leaf nodes", option(server.leafnodes, "leafnode_advertise", "advertise")),
     ):
         if address is not None and _EVERYWHERE.match(str(address.value)):
             yield Violation(
@@ -258,8 +253,7 @@ def _check_callout(server: ServerConf) -> Iterator[Violation]:
     # Beside an operator, VS426 says that the server does not start with it.
     callout = None if has_operator(server) else table(server.authorization, "auth_callout", "auth_hook")
     names = {user.name for user in server.users}
-    listed = entry(callout, "auth_users", "users")
-    for user in list_values(listed.value) if listed else ():
+    for user in values_in(callout, "auth_users", "users"):
         if user.text and user.text not in names:
             yield Violation(
                 at=user.span,

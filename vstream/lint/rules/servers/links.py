@@ -8,7 +8,7 @@ from typing import Final
 from vstream.findings import Related, Severity
 from vstream.formatting import quote_names
 from vstream.lint.reading.accounts import exports_of, imports_of
-from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
+from vstream.lint.reading.nodes import entry, list_values, option, split_url, table, values_in
 from vstream.lint.rule import Violation, rule, suggest_closest
 from vstream.lint.rules.mappings.entries import index_sources
 from vstream.lint.rules.server_values import (
@@ -39,9 +39,7 @@ _PORT_KINDS: Final = {
     "cluster": "of routes",
     "gateway": "of gateways",
     "leafnodes": "of leaf nodes",
-    "leaf": "of leaf nodes",
     "websocket": "of websockets",
-    "ws": "of websockets",
     "mqtt": "of MQTT",
 }
 _CLIENT_PORT: Final = 4222
@@ -51,7 +49,7 @@ _MAX_NAMED: Final = 3
 _PERCENT: Final = 100
 _OF_RESOLVERS: Final = ("type", "dir", "allow_delete", "hard_delete", "limit", "interval", "ttl", "timeout")
 _OF_LATENCIES: Final = ("subject", "sampling")
-_LEAVES: Final = frozenset({"leafnodes", "leaf", "websocket", "ws"})
+_LEAVES: Final = frozenset({"leafnodes", "websocket"})
 
 
 @rule("VS429", "wrong-port", Severity.ERROR)
@@ -132,7 +130,7 @@ def _check_leads_back(server: ServerConf) -> Iterator[Violation]:
     """A leaf node of the server itself: `remote leafnode has same cluster name`, again and again."""
     addresses: set[tuple[str, int]] = set()
     for listener in server.listeners:
-        if listener.block in {"leafnodes", "leaf"}:
+        if listener.block == "leafnodes":
             addresses.update((host, listener.port or _LEAF_PORT) for host in _list_hosts(server, listener))
     for remote in server.leaf_remotes:
         for url in remote.urls:
@@ -256,7 +254,7 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
 def _check_defaults_for_nobody(server: ServerConf) -> Iterator[Violation]:
     """Default permissions are for the users that are listed beside them (server/opts.go, applyDefaultPermissions)."""
     defaults = entry(server.authorization, "default_permissions", "default_permission", "permissions")
-    is_alone = not has_any(server.authorization, "users", "auth_callout") and not has_operator(server)
+    is_alone = not has_any(server.authorization, "users") and not server.has_callout and not has_operator(server)
     if defaults is not None and server.users and is_alone:
         in_account = any(user.account for user in server.users)
         yield Violation(
@@ -282,8 +280,8 @@ def _check_ignored_keys(server: ServerConf) -> Iterator[Violation]:
 
 def _check_passwords_beside_keys(server: ServerConf) -> Iterator[Violation]:
     """With trusted operators, clients log in with their tokens (server/auth.go)."""
-    trusted, guests = entry(server.root, *TRUSTED), has_any(server.authorization, "auth_callout")
-    if trusted is not None and server.users and not guests and not has_any(server.root, *OPERATORS):
+    trusted = entry(server.root, *TRUSTED)
+    if trusted is not None and server.users and not server.has_callout and not has_any(server.root, *OPERATORS):
         yield Violation(
             at=trusted.key_span,
             message=f"beside `{trusted.key}`, the server takes tokens alone: it refuses user `{server.users[0].name}`",
@@ -352,8 +350,8 @@ def _check_tls_missing(server: ServerConf) -> Iterator[Violation]:
     """What is about certificates, on a server without any."""
     allowed, stapling = entry(server.root, "allow_non_tls"), entry(server.root, "ocsp")
     unused = allowed or stapling
-    places = (server.root, server.cluster, server.gateway.conf if server.gateway else None)
-    blocks = (table(server.root, name) for name in ("leafnodes", "leaf", "websocket", "ws", "mqtt"))
+    places = (server.root, server.cluster, server.gateway_conf)
+    blocks = (server.leafnodes, server.websocket, server.mqtt)
     has_tls = any(has_any(conf, "tls") for conf in (*places, *blocks)) if not allowed else has_any(server.root, "tls")
     if unused is not None and not has_tls and getattr(unused.value, "value", True) is not False:
         yield Violation(
@@ -387,8 +385,8 @@ def _check_websocket_routes(server: ServerConf) -> Iterator[Violation]:
 
 def _check_mappings_for_nobody(server: ServerConf) -> Iterator[Violation]:
     """An account with mappings that nobody can log in to, and that nothing is imported from."""
-    leaf_users = table(table(server.root, "leafnodes", "leaf"), "authorization")
-    is_open = has_any(server.root, "operator", "trusted_keys") or has_any(server.authorization, "auth_callout")
+    leaf_users = table(server.leafnodes, "authorization")
+    is_open = has_any(server.root, "operator", "trusted_keys") or server.has_callout
     remotes = {remote.account.text for remote in server.leaf_remotes if remote.account}
     if is_open or leaf_users is not None or not server.users:
         return
@@ -429,12 +427,11 @@ def _leads_to(entries: Sequence[MappingEntry], subject: str) -> bool:
 
 
 def _check_tag_kinds(server: ServerConf) -> Iterator[Violation]:
-    prefix = option(server.jetstream.conf if server.jetstream else None, "unique_tag")
-    tags = entry(server.root, "server_tags")
-    written = [str(tag.value).lower() for tag in list_values(tags.value)] if tags else []
+    prefix = option(server.jetstream_conf, "unique_tag")
+    tags = [str(tag.value).lower() for tag in values_in(server.root, "server_tags")]
     if prefix is None or not prefix.text or not is_clustered(server):
         return
-    if not any(tag.startswith(prefix.text.lower()) for tag in written):
+    if not any(tag.startswith(prefix.text.lower()) for tag in tags):
         yield Violation(
             at=prefix.span,
             message=f"no tag of the server begins with `{prefix.text}`: replicas are never placed on it",
@@ -461,7 +458,7 @@ def _may_be_inbox(subject: str) -> bool:
 
 
 def _check_cipher_without_key(server: ServerConf) -> Iterator[Violation]:
-    conf = server.jetstream.conf if server.jetstream else None
+    conf = server.jetstream_conf
     cipher = option(conf, "cipher")
     if cipher is not None and cipher.text and not has_any(conf, "key", "ek", "encryption_key", "tpm"):
         yield Violation(
@@ -483,9 +480,8 @@ def _check_routes_without_port(server: ServerConf) -> Iterator[Violation]:
 
 
 def _check_unknown_pinned(server: ServerConf) -> Iterator[Violation]:
-    pinned = entry(server.cluster, "accounts")
     names = {account.name for account in server.accounts}
-    for account in list_values(pinned.value) if pinned and names else ():
+    for account in values_in(server.cluster, "accounts") if names else ():
         if account.text and account.text not in {*names, "$SYS", "$G"}:
             yield Violation(
                 at=account.span,
@@ -514,7 +510,7 @@ def _check_jetstream_for_nobody(server: ServerConf) -> Iterator[Violation]:
     system = find_system_account(server)
     places = {user.account for user in server.users} - {system}
     is_used = any(has_any(account.conf, "jetstream") for account in server.accounts) or has_operator(server)
-    is_elsewhere = has_any(server.root, "default_js_domain") or has_any(server.authorization, "auth_callout")
+    is_elsewhere = has_any(server.root, "default_js_domain") or server.has_callout
     is_elsewhere = is_elsewhere or bool(server.leaf_remotes)
     if server.jetstream and has_jetstream(server) and places and None not in places and not is_used | is_elsewhere:
         yield Violation(

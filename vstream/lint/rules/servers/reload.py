@@ -132,7 +132,7 @@ def _list_frozen(server: ServerConf, version: ServerVersion) -> dict[str, _Froze
     frozen = dict(_list_addresses(server))
     for names, default in _OPTIONS.items():
         frozen[names[0]] = _read(server.root, names, default)
-    jetstream = server.jetstream.conf if server.jetstream else None
+    jetstream = server.jetstream_conf
     for names, default in _JETSTREAM.items():
         frozen[f"jetstream.{names[0]}"] = _read(jetstream, names, default)
     frozen["jetstream.strict"] = _read(jetstream, ("strict",), version >= _STRICT_SINCE)

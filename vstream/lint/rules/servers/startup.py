@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from vstream.findings import Related, Severity, Span
-from vstream.lint.reading.nodes import entry, list_values, option, table
+from vstream.lint.reading.nodes import entry, option, table, values_in
 from vstream.lint.rule import Violation, make_refusal, rule, suggest_closest
 from vstream.lint.rules.server_values import (
     cluster_of,
@@ -167,7 +167,7 @@ def _check_websocket(server: ServerConf) -> Iterator[Violation]:
     websocket = entry(server.root, "websocket", "ws")
     if websocket is None or not isinstance(websocket.value, ConfMap) or _is_misspelt(websocket.value, "websocket"):
         return
-    has_port = any(listener.block in {"websocket", "ws"} for listener in server.listeners)
+    has_port = any(listener.block == "websocket" for listener in server.listeners)
     if has_port and not has_any(websocket.value, "tls") and not is_on(websocket.value, "no_tls"):
         yield make_refusal(
             websocket.key_span,
@@ -194,7 +194,7 @@ def _check_domain(server: ServerConf) -> Iterator[Violation]:
 
 
 def _check_compression(server: ServerConf) -> Iterator[Violation]:
-    blocks = [table(server.root, "cluster"), table(server.root, "leafnodes", "leaf")]
+    blocks = [server.cluster, server.leafnodes]
     for conf in (*blocks, *(remote.conf for remote in server.leaf_remotes)):
         mode = option(conf, "compression")
         if mode is not None and mode.text and mode.text.lower() not in {*_COMPRESSIONS, *_OTHER_COMPRESSIONS}:
@@ -248,7 +248,7 @@ def _check_account_storage(server: ServerConf) -> Iterator[Violation]:
 
 def _check_cluster_without_routes(server: ServerConf) -> Iterator[Violation]:
     routes = entry(server.cluster, "routes")
-    is_alone = is_clustered(server) and (routes is None or not list_values(routes.value))
+    is_alone = is_clustered(server) and not values_in(server.cluster, "routes")
     # What VS404 and VS422 report keeps the server from starting first.
     is_named = server.server_name is not None and cluster_of(server) is not None
     at = routes.key_span if routes else next((item.span for item in server.listeners if item.block == "cluster"), None)
@@ -286,16 +286,17 @@ def _check_logins(server: ServerConf) -> Iterator[Violation]:
     listening = {listener.block for listener in server.listeners}
     users = sorted({user.name for user in server.users})
     has_single = has_any(server.authorization, "user", "username")
-    for block in (None, "websocket", "ws", "mqtt"):
-        conf = table(server.root, block) if block in listening and block else None
-        guest = option(server.root if block is None else conf, "no_auth_user")
+    for block, conf in (("client", server.root), ("websocket", server.websocket), ("mqtt", server.mqtt)):
+        if block not in listening:
+            continue
+        guest = option(conf, "no_auth_user")
         if guest is not None and guest.text and guest.text not in users:
             yield make_refusal(
                 guest.span,
                 f"unknown user `{guest.text}` in `no_auth_user`",
                 suggest_closest(guest.text, users, "users") if users else "add the user, or remove `no_auth_user`",
             )
-        login = entry(table(conf, "authorization"), "user", "username", "token")
+        login = entry(table(conf, "authorization"), "user", "username", "token") if block != "client" else None
         if login is not None and users and not has_single:
             yield Violation(
                 at=login.key_span,
@@ -322,7 +323,7 @@ def _check_https(server: ServerConf) -> Iterator[Violation]:
 
 def _check_leaves_beside_gateways(server: ServerConf, parts: Iterable[ServerConf]) -> Iterator[Violation]:
     """The built-in system account is not enough (server/leafnode.go, validateLeafNode). *parts* are it and what it includes."""
-    has_leaves = any(listener.block in {"leafnodes", "leaf"} for listener in server.listeners)
+    has_leaves = any(listener.block == "leafnodes" for listener in server.listeners)
     if has_leaves and server.gateway is not None and all(part.system_account is None for part in parts):
         yield make_refusal(
             server.gateway.key_span,
@@ -335,8 +336,8 @@ def _check_advertised(server: ServerConf) -> Iterator[Violation]:
     places = (
         option(server.root, "client_advertise"),
         option(server.cluster, "cluster_advertise", "advertise"),
-        option(server.gateway.conf if server.gateway else None, "advertise"),
-        option(table(server.root, "leafnodes", "leaf"), "leafnode_advertise", "advertise"),
+        option(server.gateway_conf, "advertise"),
+        option(server.leafnodes, "leafnode_advertise", "advertise"),
     )
     for address in places:
         if address is not None and address.text and "://" in address.text:

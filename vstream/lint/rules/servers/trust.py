@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
+from vstream.lint.reading.nodes import entry, maps_in, option, table, values_in
 from vstream.lint.rule import Violation, make_refusal, suggest_closest
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_operator, read_claims
 from vstream.lint.workspace import ConfValue, ServerConf
@@ -20,7 +20,7 @@ _MIN_KEY_LENGTH: Final = 20
 
 def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     """Leaf nodes that log in to an account not in *names*, for a server without an operator."""
-    authorization = table(table(server.root, "leafnodes", "leaf"), "authorization")
+    authorization = table(server.leafnodes, "authorization")
     accounts = {*names, "$G", "$SYS"}
     for conf in (authorization, *maps_in(authorization, "users")):
         account = option(conf, "account")
@@ -56,9 +56,8 @@ def check_operator_needs(server: ServerConf) -> Iterator[Violation]:
     if resolver is not None and is_in_files and claims and not is_named:
         message = "this resolver asks over the system account, and neither the file nor the operator names one"
         yield make_refusal(resolver.key_span, message, "add `system_account` with the key of that account")
-    pinned = entry(server.root, "resolver_pinned_accounts")
-    leaves = option(table(table(server.root, "leafnodes", "leaf"), "authorization"), "account")
-    names = (*(list_values(pinned.value) if pinned else ()), *([leaves] if leaves else ()))
+    leaves = option(table(server.leafnodes, "authorization"), "account")
+    names = (*values_in(server.root, "resolver_pinned_accounts"), *([leaves] if leaves else ()))
     for name in names if operator is not None else ():
         if name.text and len(name.text) < _MIN_KEY_LENGTH:
             yield make_refusal(name.span, f"`{name.text}` is not the public key of an account", _KEY_HINT)
@@ -70,7 +69,7 @@ def check_beside_operator(server: ServerConf) -> Iterator[Violation]:
     if operator is None:
         return
     in_tokens = "remove it here, and put it into the token of the account"
-    leaves = table(table(server.root, "leafnodes", "leaf"), "authorization")
+    leaves = table(server.leafnodes, "authorization")
     for conf, names, hint in (
         (server.root, ("accounts",), in_tokens),
         (server.root, ("mappings", "maps"), in_tokens),

@@ -8,7 +8,7 @@ from itertools import islice
 
 from vstream.findings import Related, Severity
 from vstream.formatting import format_count
-from vstream.lint.reading.nodes import entry, list_values
+from vstream.lint.reading.nodes import values_in
 from vstream.lint.rule import Violation, rule, suggest_closest
 from vstream.lint.rules.server_values import cluster_of, index_isolated_clusters, known_cluster_sizes, list_whole
 from vstream.lint.rules.streams.values import count_replicas, find_misspelt, locate_field, read_strings, read_table
@@ -80,9 +80,9 @@ def _tags_by_cluster(workspace: Workspace) -> dict[str, set[str]]:
     tags: dict[str, set[str]] = {}
     # Of a topology that renders to these files, VS122 looks at the tags.
     for server in () if workspace.is_rendered else list_whole(workspace):
-        name, written = cluster_of(server), entry(server.root, "server_tags")
-        if name is not None and written is not None:
-            tags.setdefault(str(name.text), set()).update(str(tag.value).lower() for tag in list_values(written.value))
+        name, written = cluster_of(server), values_in(server.root, "server_tags")
+        if name is not None and written:
+            tags.setdefault(str(name.text), set()).update(str(tag.value).lower() for tag in written)
     return tags
 
 
