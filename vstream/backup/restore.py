@@ -307,11 +307,8 @@ class _Restored:
             return False
         for consumer in self._saved.consumers:
             try:
-                await self._admin.consumer(self.name, consumer, timeout=_SOON_TIMEOUT)
-            except ServerError as error:
-                if error.err_code != error_codes.CONSUMER_NOT_FOUND:
-                    raise
-                return False
+                if await self._admin.find_consumer(self.name, consumer, timeout=_SOON_TIMEOUT) is None:
+                    return False
             except NotReachableError:
                 return False
         return True

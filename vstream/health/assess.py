@@ -42,7 +42,7 @@ def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | VstreamError
         regions=regions,
         streams=tuple(_assess_streams(streams, snapshot)),
         pairs=tuple(system.pairs),
-        problems=tuple(find_problems(system, streams, regions)),
+        problems=tuple(find_problems(system, regions)),
         unknown=tuple(find_unknown(system, regions)),
         mappings_ok={server.name: system.loaded.is_ok(server.name) for server in snapshot.servers},
         consumers=tuple(_assess_consumer(durable, snapshot) for durable in list_durables(topology)),

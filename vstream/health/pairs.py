@@ -15,7 +15,7 @@ from vstream.health.snapshot import Lag, Snapshot, SourceSnapshot, StreamSnapsho
 from vstream.health.status import AssessedPair, PairState
 from vstream.timing import BEHIND_AFTER_SECONDS, SECOND_NS, SILENT_AFTER_SECONDS
 from vstream.topology.model import Topology
-from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
+from vstream.topology.replication import PhysicalStream, ReplicationPair, list_physical_streams, replication_pairs
 from vstream.topology.stream_config import StreamConfig
 from vstream.topology.stream_limits import MAX_AGE, MAX_BYTES, MAX_MESSAGES, PER_SUBJECT, read_limit
 from vstream.topology.units import Version, parse_version
@@ -25,9 +25,9 @@ _FULL_SHARE = 0.98
 _SAYS_ALIVE_SINCE: Version = (2, 11, 0)
 
 
-def assess_pairs(topology: Topology, streams: Sequence[PhysicalStream], snapshot: Snapshot) -> tuple[AssessedPair, ...]:
-    """Every pair of a reader and an origin in *topology*, whose physical streams are *streams*."""
-    outages = _measure_outages(streams, snapshot)
+def assess_pairs(topology: Topology, snapshot: Snapshot) -> tuple[AssessedPair, ...]:
+    """Every pair of a reader and an origin in *topology*."""
+    outages = _measure_outages(list_physical_streams(topology), snapshot)
     pairs = [pair for stream in topology.streams for pair in replication_pairs(stream)]
     return tuple(_assess_pair(pair, snapshot, outages.get(pair.reader.place)) for pair in pairs)
 

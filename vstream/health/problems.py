@@ -16,7 +16,7 @@ from vstream.health.pairs import is_unmeasured
 from vstream.health.snapshot import RegionSnapshot, Snapshot
 from vstream.health.status import AssessedPair, PairState, Problem, RegionStatus
 from vstream.topology.model import Topology
-from vstream.topology.replication import PhysicalStream
+from vstream.topology.replication import PhysicalStream, list_physical_streams
 
 _PAIR_CHECKS = {
     PairState.BEHIND: sourcing.stuck_source,  # which waits longer: a busy link is behind for some seconds
@@ -27,11 +27,10 @@ _PAIR_CHECKS = {
 """The check that explains each state of a pair."""
 
 
-def find_problems(
-    system: LiveSystem, physical: Sequence[PhysicalStream], regions: Sequence[RegionStatus]
-) -> Iterator[Problem]:
+def find_problems(system: LiveSystem, regions: Sequence[RegionStatus]) -> Iterator[Problem]:
     """Everything that is wrong. What follows from a region being down is not reported again."""
     topology, snapshot, loaded, pairs = system.topology, system.snapshot, system.loaded, system.pairs
+    physical = list_physical_streams(topology)
     down = {region.name for region in regions if _is_down(region)}
     for region, seen in zip(regions, snapshot.regions, strict=True):
         if region.name in down:

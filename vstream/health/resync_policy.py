@@ -73,7 +73,7 @@ class ResyncPolicy:
     def decide(self, snapshot: Snapshot) -> tuple[ResyncDecision, ...]:
         """Every stream that stands still since the last look. Those to resync count as resynced at this moment."""
         by_reader: dict[str, list[AssessedPair]] = {}
-        for pair in assess_pairs(self._topology, self._physical, snapshot):
+        for pair in assess_pairs(self._topology, snapshot):
             by_reader.setdefault(pair.reader, []).append(pair)
         # An order that is resynced stops its mirrors once more: these are next, when it has what it needs.
         readers = sorted(by_reader, key=lambda name: self._role[name] is not Role.ORDER)

@@ -198,6 +198,17 @@ class JetStreamAdmin:
         subject = f"{naming.api_subject('CONSUMER.INFO', stream)}.{durable}"
         return _parse_consumer(await self._ask(subject, None, timeout=timeout), stream)
 
+    async def find_consumer(
+        self, stream: str, durable: str, *, timeout: float = REQUEST_TIMEOUT
+    ) -> ObservedConsumer | None:
+        """The same; None if it is missing."""
+        try:
+            return await self.consumer(stream, durable, timeout=timeout)
+        except ServerError as error:
+            if error.err_code != error_codes.CONSUMER_NOT_FOUND:
+                raise
+            return None
+
     async def consumers(self, stream: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
         """
         All durable consumers of *stream* by name, and the names that no server answered for.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from vstream.errors import LabError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.answers import convert_malformed_errors, parse_list, require_text
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.servers.target_servers import TargetServers
@@ -22,14 +23,24 @@ REQUEST_TIMEOUT = 2.0
 
 @value_class
 class StreamLeadership:
-    """Who serves a stream. *leader* is None while there is none; *followers* are those that are up to date."""
+    """Who serves a stream. *leader* is None while there is none."""
 
     stream: str
     leader: str | None
-    replicas: int
-    followers: tuple[str, ...]
+    peers: Mapping[str, bool]
+    """The other servers with a replica, and whether each is up to date."""
     since: str | None = None
     """When *leader* became leader, as it reports; servers before 2.12 do not."""
+
+    @property
+    def replicas(self) -> int:
+        """How many there are."""
+        return len(self.peers) + 1
+
+    @property
+    def followers(self) -> tuple[str, ...]:
+        """Those of the peers that are up to date."""
+        return tuple(sorted(name for name, is_current in self.peers.items() if is_current))
 
     @property
     def can_elect(self) -> bool:
@@ -41,7 +52,7 @@ async def fetch_leadership(connection: Connection, stream: str) -> StreamLeaders
     """
     Who serves *stream*, according to its leader.
 
-    Raises LabError if there is no such stream, NotReachableError if nobody answers for it.
+    Raises LabError if there is no such stream, NotReachableError without a usable answer for it.
     """
     try:
         info = await JetStreamAdmin(connection).info(stream, timeout=REQUEST_TIMEOUT)
@@ -51,16 +62,13 @@ async def fetch_leadership(connection: Connection, stream: str) -> StreamLeaders
                 f"there is no stream `{stream}`", hint="`vstream plan` shows what is missing, `vstream apply` makes it"
             ) from error
         raise NotReachableError(f"stream `{stream}` has no leader: {error.message}") from error
-    cluster = info.get("cluster") or {}
-    replicas = cluster.get("replicas") or ()
-    current = [replica for replica in replicas if replica.get("current") and not replica.get("offline", False)]
-    return StreamLeadership(
-        stream=stream,
-        leader=str(cluster["leader"]) if cluster.get("leader") else None,
-        replicas=len(replicas) + 1,
-        since=cluster.get("leader_since"),
-        followers=tuple(sorted(str(replica["name"]) for replica in current)),
-    )
+    with convert_malformed_errors(stream):
+        cluster = info.get("cluster") or {}
+        peers = {}
+        for replica in parse_list(cluster, "replicas", stream):
+            peers[require_text(replica["name"])] = bool(replica.get("current")) and not replica.get("offline")
+        leader = require_text(cluster["leader"]) if cluster.get("leader") else None
+        return StreamLeadership(stream=stream, leader=leader, peers=peers, since=cluster.get("leader_since"))
 
 
 async def find_stream_leader(connection: Connection, stream: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -14,8 +15,8 @@ from vstream.servers.leaders import StreamLeadership
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Connection
 
-BEFORE = StreamLeadership(stream="foo-read-west", leader="west-1", replicas=3, followers=("west-2",), since="19:02")
-OLD_SERVER = StreamLeadership(stream="foo-read-west", leader="west-1", replicas=3, followers=("west-2",))
+OLD_SERVER = StreamLeadership(stream="foo-read-west", leader="west-1", peers={"west-2": True, "west-3": False})
+BEFORE = replace(OLD_SERVER, since="19:02")
 
 
 @pytest.mark.parametrize(

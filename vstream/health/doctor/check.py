@@ -18,7 +18,6 @@ from vstream.health.status import AssessedPair
 from vstream.health.stream_faults import StreamFault, find_stream_faults
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
-from vstream.topology.replication import list_physical_streams
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def make_live_system(
     return LiveSystem(
         topology=topology,
         snapshot=snapshot,
-        pairs=assess_pairs(topology, list_physical_streams(topology), snapshot),
+        pairs=assess_pairs(topology, snapshot),
         loaded=compare_mappings(topology, bundle, snapshot),
         stream_faults=tuple(find_stream_faults(topology, snapshot)),
         files=files,

@@ -170,13 +170,8 @@ class _SnapshotCollector:
             connection = region_connections.choose_connection_to(self._connections, durable.region)
             key = durable.stream, durable.name
             async with slots:
-                try:
-                    observed[key] = await JetStreamAdmin(connection).consumer(*key, timeout=self._remaining())
-                except ServerError as error:
-                    if error.err_code == error_codes.CONSUMER_NOT_FOUND:
-                        observed[key] = None
-                except VstreamError:
-                    return
+                with suppress(VstreamError):
+                    observed[key] = await JetStreamAdmin(connection).find_consumer(*key, timeout=self._remaining())
 
         await asyncio.gather(*map(observe_consumer, list_durables(self._topology)))
         return observed
@@ -381,7 +376,7 @@ class _SnapshotCollector:
         leaderless = {part.name for part in unknown} - self._streams.keys() - self._absent
         if leaderless:
             before = dict(self._streams)
-            reached = [server for server in servers if server.url and server.is_reached]
+            reached = [server for server in servers if server.is_reached]
             answers = await asyncio.gather(*map(self._read_replicas, reached))
             for server, answer in zip(reached, answers, strict=True):
                 with suppress(MalformedAnswerError), convert_malformed_errors(str(server.url)):
@@ -438,7 +433,7 @@ async def _find_write_errors(servers: Sequence[ServerSnapshot], deadline: float)
     Servers report them for Raft groups, and for streams and consumers with several replicas, once a write has failed. For
     others they report nothing: a refused publish is the only sign.
     """
-    asked = [server for server in servers if server.url and server.is_reached]
+    asked = [server for server in servers if server.is_reached]
     answers = await asyncio.gather(*(_read_problems(str(server.url), deadline) for server in asked))
     errors: list[WriteError] = []
     for server, problems in zip(asked, answers, strict=True):

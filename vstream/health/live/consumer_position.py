@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
-from vstream.jetstream import direct, error_codes
+from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.answers import require_text
 from vstream.jetstream.connection import Connection
@@ -117,7 +117,7 @@ async def plan_move(request: MoveRequest, bundle: Bundle, connections: Connectio
     position, is_recorded = request.recorded, True
     if position is None:
         position, is_recorded = await _find_position(request, connections)
-    existing = await ask_until_available(lambda: find_consumer(JetStreamAdmin(target), name, request.name))
+    existing = await ask_until_available(lambda: JetStreamAdmin(target).find_consumer(name, request.name))
     base = _base_config(bundle, existing, name, request.name, position)
     ended = await _find_end(request, position, target) if is_recorded else None
     start = await find_start_point(target, request.stream, request.to, position, filters_of(base.fields), ended)
@@ -141,7 +141,7 @@ async def carry_out_move(move: ConsumerMove, connections: Connections) -> int:
 async def _delete_unused(admin: JetStreamAdmin, planned: ObservedConsumer) -> None:
     """Delete *planned* unless it is gone. May be repeated; raises RefusedError if it is in use, or was made again meanwhile."""
     config = planned.config
-    current = await find_consumer(admin, config.stream, config.durable)
+    current = await admin.find_consumer(config.stream, config.durable)
     if current is None:
         return
     if current.created != planned.created:
@@ -172,23 +172,11 @@ async def _find_position(request: MoveRequest, connections: Connections) -> tupl
         raise
     except VstreamError:
         admin = JetStreamAdmin(_require_connection(connections, request.to, _TO_HINT))
-        keeper = await find_consumer(
-            admin, physical.read_stream_in(stream, request.to), record_name(come_from, durable)
-        )
+        keeper = await admin.find_consumer(physical.read_stream_in(stream, request.to), record_name(come_from, durable))
         kept_position = None if keeper is None else parse_record(keeper.config)
         if kept_position is None:
             raise
         return kept_position, True
-
-
-async def find_consumer(admin: JetStreamAdmin, stream: str, name: str) -> ObservedConsumer | None:
-    """The consumer *name* on *stream*, None if there is none. Raises as requests do."""
-    try:
-        return await admin.consumer(stream, name)
-    except ServerError as error:
-        if error.err_code != error_codes.CONSUMER_NOT_FOUND:
-            raise
-        return None
 
 
 def _base_config(
@@ -221,7 +209,7 @@ async def read_position(
     Raises UnknownNameError if there is no such consumer, and as requests do.
     """
     admin, name = JetStreamAdmin(connection), physical.read_stream_in(stream, region)
-    observed = await find_consumer(admin, name, durable)
+    observed = await admin.find_consumer(name, durable)
     if observed is None:
         raise UnknownNameError(
             f"there is no consumer `{durable}` on `{name}` in region `{region}`",

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
-from vstream.health.live.consumer_position import find_consumer, read_position
+from vstream.health.live.consumer_position import read_position
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
@@ -89,7 +89,7 @@ class ConsumerSync:
         if earlier is not None and replace(position, at=earlier.at) == earlier:
             return
         admin, config = JetStreamAdmin(connection), record_config(position, physical.read_stream_in(stream, region))
-        existing = await find_consumer(admin, config.stream, config.durable)
+        existing = await admin.find_consumer(config.stream, config.durable)
         if existing is None:
             await admin.create_consumer(config)
         elif parse_record(existing.config) is None:

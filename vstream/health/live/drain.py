@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 from vstream.errors import LabError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import convert_malformed_errors, parse_list, require_text
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.model import Gate, GateKind
 from vstream.servers import leaders
+from vstream.servers.leaders import StreamLeadership
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.topology.replication import physical_streams, replication_pairs
@@ -53,14 +53,6 @@ class DrainState:
         if self.obstacles:
             return False
         return None if self.unknown else True
-
-
-@value_class
-class _Replicas:
-    """The servers with a replica of a stream, and whether each replica is current."""
-
-    leader: str | None
-    peers: Mapping[str, bool]
 
 
 async def wait_until_region_empty(
@@ -126,8 +118,8 @@ async def _move_leaders(
     """What is led elsewhere now, and what is not known to be. Streams without a replica elsewhere stay where they are."""
     moved, unknown = [], []
     for name in _list_stream_names(topology):
-        replicas = await _look_up(connection, name)
-        if replicas is not None and replicas.leader in servers and not replicas.peers.keys() <= servers:
+        seen = await _look_up(connection, name)
+        if seen is not None and seen.leader in servers and not seen.peers.keys() <= servers:
             if leader := await _hand_over(connection, name, servers):
                 moved.append(f"`{name}` is led by {leader}")
             else:
@@ -144,8 +136,8 @@ async def _hand_over(connection: Connection, stream: str, servers: frozenset[str
     """The leader of *stream* once it is not one of *servers*: any follower may be elected, so it can take several step-downs."""
     until = time.monotonic() + ELECTION_TIMEOUT
     while time.monotonic() < until:
-        replicas = await _look_up(connection, stream)
-        leader = None if replicas is None else replicas.leader
+        seen = await _look_up(connection, stream)
+        leader = None if seen is None else seen.leader
         if leader is not None and leader not in servers:
             return leader
         if leader is not None:
@@ -182,11 +174,11 @@ async def _find_stranded(
     """
     stranded, unknown, is_final = [], [], False
     for name in _list_stream_names(topology):
-        replicas = await _look_up(connection, name)
-        if replicas is None:
+        seen = await _look_up(connection, name)
+        if seen is None:
             unknown.append(f"`{name}` does not answer")
             continue
-        peers = replicas.peers
+        peers = seen.peers if seen.leader is None else {**seen.peers, seen.leader: True}
         if not servers & peers.keys() or (other_places and peers.keys() <= servers):
             continue
         current = [peer for peer, is_current in peers.items() if is_current and peer not in servers]
@@ -220,16 +212,9 @@ def _list_stream_names(topology: Topology) -> Iterator[str]:
         yield from (part.name for part in physical_streams(stream))
 
 
-async def _look_up(connection: Connection, stream: str) -> _Replicas | None:
-    """Where *stream* has its replicas; None without a usable answer."""
+async def _look_up(connection: Connection, stream: str) -> StreamLeadership | None:
+    """Who serves *stream*; None without a usable answer."""
     try:
-        info = await JetStreamAdmin(connection).info(stream, timeout=leaders.REQUEST_TIMEOUT)
-        with convert_malformed_errors(stream):
-            cluster = info.get("cluster") or {}
-            peers = {}
-            for peer in parse_list(cluster, "replicas", stream):
-                peers[require_text(peer["name"])] = bool(peer.get("current")) and not peer.get("offline")
-            leader = require_text(cluster["leader"]) if cluster.get("leader") else None
-    except (NotReachableError, ServerError, NoRespondersError):
+        return await leaders.fetch_leadership(connection, stream)
+    except (LabError, NotReachableError, NoRespondersError):
         return None
-    return _Replicas(leader=leader, peers=peers if leader is None else {**peers, leader: True})

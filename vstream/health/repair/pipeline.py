@@ -9,9 +9,9 @@ from functools import partial
 from typing import Protocol
 
 from vstream.errors import NotReachableError, RefusedError
-from vstream.health.assess import assess
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.resync_readers import ResyncMode, ResyncResult, resync_readers
+from vstream.health.pairs import assess_pairs
 from vstream.health.repair.contents import ContentRepairs, Duplicates, RepairedContents, Replay, ReusedSequences
 from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.live.missing import Contents
@@ -224,7 +224,7 @@ async def _plan_sourcing(request: RepairRequest, opened: _Opened, leftovers: tup
     if not kinds & {RepairKind.RESYNC, RepairKind.REFILL}:
         return SourcingRepairs(leftovers=removable)
     snapshot = await collect_snapshot(topology, request.target.endpoints, timeout=request.timeout, opened=opened)
-    pairs = [pair for pair in assess(topology, snapshot).pairs if pair.virtual in request.streams]
+    pairs = [pair for pair in assess_pairs(topology, snapshot) if pair.virtual in request.streams]
     replicas = {name: stream.replicas for name, stream in snapshot.streams.items()}
     is_resyncing = RepairKind.RESYNC in kinds
     ends = find_lost_ends(pairs) if RepairKind.REFILL in kinds else ()
