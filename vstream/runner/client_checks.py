@@ -73,7 +73,7 @@ class OperationChecks:
 
     async def create_fetch_consumer(self) -> None:
         """Create the consumer to fetch from. Raises VstreamError."""
-        read = self._consumer_stream
+        read = self._local_read_stream
         config = {"durable_name": CONSUMER, "name": CONSUMER, "ack_policy": "explicit", "deliver_policy": "all"}
         subject = f"{_API}.CONSUMER.DURABLE.CREATE.{read}.{CONSUMER}"
         request = {"stream_name": read, "config": config}
@@ -126,7 +126,7 @@ class OperationChecks:
         )
 
     @property
-    def _consumer_stream(self) -> str:
+    def _local_read_stream(self) -> str:
         """How clients make consumers: by the name of the read stream, which in accounts of their own is the virtual one."""
         return naming.local_name(self._tried.read_stream)
 
@@ -214,9 +214,9 @@ class OperationChecks:
         tried = self._tried
         config = {"ack_policy": "explicit", "inactive_threshold": 10 * SECOND_NS}
         made = await self._ask_api(
-            f"CONSUMER.CREATE.{self._consumer_stream}", {"stream_name": self._consumer_stream, "config": config}
+            f"CONSUMER.CREATE.{self._local_read_stream}", {"stream_name": self._local_read_stream, "config": config}
         )
-        reply = await self._pull_next(self._consumer_stream, made["name"])
+        reply = await self._pull_next(self._local_read_stream, made["name"])
         return _Answer(stream=tried.read_stream) if reply is None else self._delivery_result(reply, tried.read_stream)
 
     async def _create_stream(self) -> _Answer:

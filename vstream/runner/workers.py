@@ -30,7 +30,7 @@ from vstream.runner.workload.spec import (
     WorkerSpec,
     WorkloadProgress,
 )
-from vstream.scenario.model import Publishers, ReaderKind, Readers, Retry, Scenario, Try
+from vstream.scenario.model import Publishers, ReaderKind, Readers, Retry, Scenario, Try, fill_subject
 from vstream.topology import naming
 
 _POLL_SECONDS = 0.02
@@ -241,23 +241,23 @@ def list_tried_streams(
     streams = []
     for region in regions:
         for stream in environment.topology.streams:
-            if region in stream.regions:
-                streams.append(
-                    TriedStream(
-                        region=region,
-                        cluster=environment.topology.region(region).cluster,
-                        stream=stream.name,
-                        read_stream=environment.read_stream_name(stream.name, region),
-                        # What really bears the name is not mapped.
-                        consumer_stream=naming.local_name(environment.read_stream_name(stream.name, region))
-                        if stream.consistency.has_origin
-                        else stream.name,
-                        write_stream=environment.write_stream_name(stream.name, region),
-                        subject=_make_sample_subject(scenario, stream.name, region)
-                        or naming.probe_subject(stream.subjects[0]),
-                        number=number,
-                    )
+            if region not in stream.regions:
+                continue
+            read_stream = environment.read_stream_name(stream.name, region)
+            sample = _make_sample_subject(scenario, stream.name, region)
+            streams.append(
+                TriedStream(
+                    region=region,
+                    cluster=environment.topology.region(region).cluster,
+                    stream=stream.name,
+                    read_stream=read_stream,
+                    # What really bears the name is not mapped.
+                    consumer_stream=naming.local_name(read_stream) if stream.consistency.has_origin else stream.name,
+                    write_stream=environment.write_stream_name(stream.name, region),
+                    subject=sample or naming.probe_subject(stream.subjects[0]),
+                    number=number,
                 )
+            )
     return tuple(streams)
 
 
@@ -270,8 +270,7 @@ def list_regions_of_tries(scenario: Scenario) -> tuple[str, ...]:
 def _make_sample_subject(scenario: Scenario, stream: str, region: str) -> str | None:
     for publishers in scenario.workload.publishers:
         if publishers.stream == stream:
-            subject = publishers.subject.replace("{region}", region)
-            return subject.replace("{key}", "0").replace("{n}", "0")
+            return fill_subject(publishers.subject, {"region": region, "key": 0, "n": 0})
     return None
 
 
@@ -282,7 +281,7 @@ def _list_publishers(scenario: Scenario, environment: Environment, region: str) 
             prefix=f"{region}/{publishers.stream}{number}/",
             stream=publishers.stream,
             write_stream=environment.write_stream_name(publishers.stream, region),
-            subject=publishers.subject.replace("{region}", region),
+            subject=fill_subject(publishers.subject, {"region": region}),
             rate=publishers.rate,
             size=publishers.size,
             keys=publishers.keys,
@@ -301,7 +300,8 @@ def _list_readers(scenario: Scenario, environment: Environment, region: str) -> 
         for publishers in written:
             if publishers.stream == readers.stream:
                 for origin in publishers.regions:
-                    subjects.append((publishers.subject.replace("{region}", origin), publishers.keys, publishers.rate))
+                    subject = fill_subject(publishers.subject, {"region": origin})
+                    subjects.append((subject, publishers.keys, publishers.rate))
         yield ReaderSpec(
             client=f"{region}/{readers.kind.value}-{readers.stream}{number}",
             stream=readers.stream,

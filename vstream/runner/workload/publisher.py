@@ -23,6 +23,7 @@ from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import MSG_ID
 from vstream.runner.workload.recorder import Recorder
 from vstream.runner.workload.spec import PublisherSpec
+from vstream.scenario.model import fill_subject
 from vstream.timing import SECOND_NS
 from vstream.topology import naming
 
@@ -110,7 +111,7 @@ class Publisher:
         size = self._random.randint(*self._spec.size)
         message = _OpenMessage(
             number=number,
-            subject=self._spec.subject.replace("{n}", str(number)).replace("{key}", str(key)),
+            subject=fill_subject(self._spec.subject, {"n": number, "key": key}),
             payload=head + self._padding[: max(0, size - len(head))],
             due=due,
             sent=self._recorder.now(),

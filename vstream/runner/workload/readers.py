@@ -21,6 +21,7 @@ from vstream.jetstream.message_reader import AckSubject
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.runner.workload.recorder import Recorder
 from vstream.runner.workload.spec import ConsumerSpec, ReaderSpec
+from vstream.scenario.model import fill_subject
 from vstream.timing import SECOND_NS
 from vstream.topology import naming
 
@@ -156,9 +157,7 @@ class DirectReader(_PacedReader):
     def _any_subject(self) -> str:
         subject, keys, rate = self._random.choice(self._spec.subjects)
         published = max(1, round((self.recorder.now() - self._begun) / SECOND_NS * rate))
-        return subject.replace("{key}", str(self._random.randrange(keys))).replace(
-            "{n}", str(self._random.randrange(published))
-        )
+        return fill_subject(subject, {"key": self._random.randrange(keys), "n": self._random.randrange(published)})
 
 
 class ConsumerReader(_PacedReader):
