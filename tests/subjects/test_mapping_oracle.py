@@ -28,8 +28,8 @@ from tests.support.mappings import Generator, as_conf, only_outcome
 from tests.support.ports import free_port
 from vstream.findings import Span
 from vstream.lab import binaries
-from vstream.subjects.mapping import Destination, Mapping
-from vstream.subjects.mapping_rules import MappingErrorKind
+from vstream.subjects.compile_mapping import MappingErrorKind
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.subjects.resolve import MappingTable, OutcomeKind, compile_mappings
 
 NATS_SERVER = str(binaries.find_or_fetch("2.15.1"))
@@ -100,7 +100,9 @@ def test_the_server_refuses_what_we_refuse_in_the_words_we_know(tmp_path: Path) 
     for number, refused in enumerate(REFUSED):
         destination = Destination(subject=f"b.{refused}")
         line = EXAMPLES + 2 + number
-        mappings.append(Mapping(source=f"corner.{number}.*", destinations=(destination,), span=Span.point("", line, 1)))
+        mappings.append(
+            MappingRule(source=f"corner.{number}.*", destinations=(destination,), span=Span.point("", line, 1))
+        )
     conf = tmp_path / "mappings.conf"
     conf.write_text("mappings {\n" + "\n".join(map(as_conf, mappings)) + "\n}\n", encoding="utf-8")
     output = verdict(conf).stderr
@@ -252,7 +254,7 @@ def test_the_server_delivers_what_we_say(start: StartServer) -> None:
 
 
 def test_the_server_delivers_what_we_say_in_corner_cases(start: StartServer) -> None:
-    rules = [Mapping(source=a, destinations=(Destination(subject=b),)) for a, b, _ in CORNERS]
+    rules = [MappingRule(source=a, destinations=(Destination(subject=b),)) for a, b, _ in CORNERS]
     tables = [compile_mappings([rule]) for rule in rules]
     server = start(None, tables)
     for number, (_, _, subject) in enumerate(CORNERS):
@@ -264,7 +266,9 @@ def test_the_server_delivers_what_we_say_in_corner_cases(start: StartServer) -> 
 
 def test_shares_follow_the_weights(start: StartServer) -> None:
     shares = [("b", 60, "west"), ("c", 25, "west"), ("d", 100, None)]
-    rule = Mapping(source="a", destinations=tuple(Destination(subject=s, weight=w, cluster=c) for s, w, c in shares))
+    rule = MappingRule(
+        source="a", destinations=tuple(Destination(subject=s, weight=w, cluster=c) for s, w, c in shares)
+    )
     table = compile_mappings([rule])
     sample = 5_000
     received = start("west", [table]).exchange("u0", ["a"] * sample)
@@ -275,7 +279,7 @@ def test_shares_follow_the_weights(start: StartServer) -> None:
 
 
 def test_a_missing_destination_passes_the_check_and_kills_the_server(start: StartServer, tmp_path: Path) -> None:
-    table = compile_mappings([Mapping(source="a", destinations=(Destination(subject=""),))])
+    table = compile_mappings([MappingRule(source="a", destinations=(Destination(subject=""),))])
     conf = tmp_path / "mappings.conf"
     conf.write_text("mappings { a: {weight: 100} }\n", encoding="utf-8")
     assert verdict(conf).returncode == 0

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.support.call_counts import count_calls
 from tests.support.mappings import only_outcome
 from tests.support.night import repetitions
-from vstream.subjects.mapping import Destination, Mapping
-from vstream.subjects.mapping_rules import MappingErrorKind, go_quote
+from vstream.subjects.compile_mapping import MappingErrorKind, go_quote
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.subjects.resolve import (
     MappingTable,
     compile_mappings,
@@ -22,11 +22,11 @@ def to(subject: str, weight: int = 100, cluster: str | None = None) -> Destinati
     return Destination(subject=subject, weight=weight, cluster=cluster)
 
 
-def rule(source: str, *destinations: Destination) -> Mapping:
-    return Mapping(source=source, destinations=destinations)
+def rule(source: str, *destinations: Destination) -> MappingRule:
+    return MappingRule(source=source, destinations=destinations)
 
 
-def table(*rules: Mapping) -> MappingTable:
+def table(*rules: MappingRule) -> MappingTable:
     compiled = compile_mappings(rules)
     assert not any(error.is_rejected for error in compiled.errors), compiled.errors
     return compiled
@@ -39,7 +39,7 @@ def resolve_outcomes(one: MappingTable, subject: str, cluster: str | None = None
     }
 
 
-def errors(*rules: Mapping) -> list[tuple[MappingErrorKind, str]]:
+def errors(*rules: MappingRule) -> list[tuple[MappingErrorKind, str]]:
     return [(error.kind, error.server_message) for error in compile_mappings(rules).errors]
 
 
@@ -192,7 +192,7 @@ INVALID = "invalid mapping destination: "
     ],
 )
 def test_a_mapping_that_the_server_refuses_is_left_out_with_its_reason(
-    broken: Mapping, kind: MappingErrorKind, wording: str
+    broken: MappingRule, kind: MappingErrorKind, wording: str
 ) -> None:
     mapping_table = compile_mappings([broken, rule("z", to("y"))])
     assert [(kind, wording)] == [(error.kind, error.server_message) for error in mapping_table.errors]
@@ -239,7 +239,7 @@ rules = st.one_of(
 
 @laws
 @given(st.lists(rules, max_size=6), st.sampled_from(("a", "a.x", "b.x")), clusters)
-def test_the_outcomes_of_a_candidate_add_up(many: list[Mapping], subject: str, cluster: str | None) -> None:
+def test_the_outcomes_of_a_candidate_add_up(many: list[MappingRule], subject: str, cluster: str | None) -> None:
     resolution = compile_mappings(many).resolve(subject, cluster)
     for candidate in resolution.candidates:
         assert sum(outcome.probability_percent for outcome in candidate.outcomes) == 100
@@ -250,7 +250,7 @@ def test_the_outcomes_of_a_candidate_add_up(many: list[Mapping], subject: str, c
 @laws
 @given(st.lists(rules, max_size=6), st.sampled_from(("a", "a.x", "b.x")), clusters)
 def test_a_subject_is_ambiguous_only_where_sources_overlap(
-    many: list[Mapping], subject: str, cluster: str | None
+    many: list[MappingRule], subject: str, cluster: str | None
 ) -> None:
     compiled = compile_mappings(many)
     if compiled.resolve(subject, cluster).is_ambiguous:

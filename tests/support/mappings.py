@@ -6,7 +6,7 @@ import random
 
 from vstream.findings import Span
 from vstream.subjects.functions import Function
-from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.subjects.resolve import MappingTable, Outcome, Resolution, compile_mappings
 
 WORDS = (
@@ -91,7 +91,7 @@ class Generator:
             parts.append(">")
         return ".".join(parts)
 
-    def mapping(self, line: int) -> Mapping:
+    def mapping(self, line: int) -> MappingRule:
         source = self.source()
         destinations = []
         left = dict.fromkeys((None, "west", "east", "West"), 100)
@@ -102,12 +102,12 @@ class Generator:
                 weight = self._random.choice((101, -1, 100, 0))
             left[cluster] = max(left[cluster] - weight, 0)
             destinations.append(Destination(subject=self._destination(source), weight=weight, cluster=cluster))
-        return Mapping(source=source, destinations=tuple(destinations), span=Span.point("", line, 1))
+        return MappingRule(source=source, destinations=tuple(destinations), span=Span.point("", line, 1))
 
     def table(self) -> MappingTable:
         """One to four rules that a server accepts and survives."""
         count = self._random.randint(1, 4)
-        rules: dict[str, Mapping] = {}
+        rules: dict[str, MappingRule] = {}
         while len(rules) < count:
             rule = self.mapping(1)
             if rule.destinations and not compile_mappings([rule]).errors:
@@ -124,7 +124,7 @@ class Generator:
         return ".".join(self._random.choice(WORDS) if part in ("*", "*a") else part for part in parts)
 
 
-def as_conf(mapping: Mapping) -> str:
+def as_conf(mapping: MappingRule) -> str:
     """One line of a `mappings` block, in one of the three forms that the value allows."""
     maps = []
     for destination in mapping.destinations:

@@ -10,9 +10,9 @@ from vstream.findings import Span
 from vstream.lint.workspace import MappingEntry, MappingFault, MappingsBlock
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountArrival, AccountFlow, AccountLink, ImportKind
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, SubjectTrie
+from vstream.subjects.compile_mapping import CompiledMapping, Route
 from vstream.subjects.functions import looks_like_call, parse_token
 from vstream.subjects.leaf_flow import LeafArrival, LeafLink, LeafSide, cross_leaves
-from vstream.subjects.mapping_rules import CompiledMapping, Route
 from vstream.subjects.resolve import Candidate, Outcome, Resolution, publish_cost_us
 from vstream.value_class import value_class
 

@@ -6,15 +6,15 @@ A rule takes the whole `Workspace`. `vstream.lint.parse_files` makes one of file
 
 from __future__ import annotations
 
-from collections.abc import Mapping as MappingOf
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from vstream.findings import Span
-from vstream.subjects.mapping import Destination, Mapping
-from vstream.subjects.mapping_rules import MappingError
+from vstream.subjects.compile_mapping import MappingError
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.subjects.resolve import MappingTable
 from vstream.syntax.document import Json
 from vstream.syntax.natsconf.nodes import ConfDocument, ConfMap
@@ -100,7 +100,7 @@ class MappingEntry:
     value_span: Span
     destinations: tuple[MappingDestination, ...]
     is_list: bool
-    model: Mapping
+    model: MappingRule
     clusters: frozenset[str]
     """The clusters that its destinations name."""
     faults: tuple[MappingFault, ...] = ()
@@ -146,7 +146,7 @@ class MappingsBlock:
         # By identity: two rules that say the same are equal, and stand at two places.
         self._places.update((id(entry.model), entry) for entry in self.entries)
 
-    def entry(self, mapping: Mapping) -> MappingEntry:
+    def entry(self, mapping: MappingRule) -> MappingEntry:
         """The entry that *mapping*, one of *table*, was made of."""
         return self._places[id(mapping)]
 
@@ -161,7 +161,7 @@ class MappingsBlock:
 
 
 @lru_cache(maxsize=256)
-def _index_destinations(block: MappingsBlock) -> MappingOf[int, MappingDestination]:
+def _index_destinations(block: MappingsBlock) -> Mapping[int, MappingDestination]:
     """The destinations of *block* by the identity of their models."""
     return {id(destination.model): destination for entry in block.entries for destination in entry.destinations}
 
@@ -416,7 +416,7 @@ class StreamFile(_JsonConfig):
 class ConsumerFile(_JsonConfig):
     """One consumer configuration of a JSON file; *stream* is the name of its stream, if the file says it."""
 
-    fields: MappingOf[str, Json]
+    fields: Mapping[str, Json]
     stream: ConfValue | None = None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vstream.plan.model import ACCOUNT, RULE, USERS, RuleChange, kind_of
 from vstream.subjects.algebra import overlaps
-from vstream.subjects.mapping import Mapping as SubjectMapping
+from vstream.subjects.mapping_rule import MappingRule
 from vstream.topology.accounts import Account
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Role
@@ -24,7 +24,7 @@ Entries = dict[str, tuple[str, ...]]
 LoadedEntries = Mapping[str, tuple[str, ...]]
 
 
-def spell_destinations(mapping: SubjectMapping) -> tuple[str, ...]:
+def spell_destinations(mapping: MappingRule) -> tuple[str, ...]:
     """The destinations of a rule as sorted text: `west 100% _vs.foo.west.foo.>`."""
     return tuple(
         sorted(
@@ -38,7 +38,7 @@ def spell(cluster: str | None, weight: int, subject: str) -> str:
     return f"{cluster or '*'} {weight}% {subject}"
 
 
-def list_rule_entries(mappings: Iterable[SubjectMapping]) -> Entries:
+def list_rule_entries(mappings: Iterable[MappingRule]) -> Entries:
     """The destinations of each rule as text, by its source."""
     return {mapping.source: spell_destinations(mapping) for mapping in mappings}
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from vstream.subjects import algebra
-from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.syntax.document import Json
 from vstream.topology.accounts import SYSTEM_USER, Account, Export, Import, ShareKind, User
 from vstream.topology.model import AccountLimits, Topology
@@ -87,7 +87,7 @@ def _split_imports(account: Account) -> Iterator[Import]:
 
 
 def operator_view(
-    topology: Topology, profile: dict[str, Any], mappings: Sequence[Mapping], signer: Signer
+    topology: Topology, profile: dict[str, Any], mappings: Sequence[MappingRule], signer: Signer
 ) -> dict[str, Any]:
     """What the tokens of *topology* are rendered from; *mappings* are those of the accounts of clients."""
     accounts: Sequence[Account] = profile["accounts"]
@@ -115,7 +115,7 @@ def operator_view(
 
 
 def account_claims(
-    account: Account, mappings: Sequence[Mapping], denied: Sequence[str], signer: Signer, limits: AccountLimits
+    account: Account, mappings: Sequence[MappingRule], denied: Sequence[str], signer: Signer, limits: AccountLimits
 ) -> dict[str, Json]:
     """The claims of one of the accounts `split_api_by_verb`; *mappings* are its own, *denied* what no user without a role publishes."""
     nats: dict[str, Json] = {
@@ -224,7 +224,7 @@ def _make_import(entry: Import, importer: str, signer: Signer) -> dict[str, Json
     }
 
 
-def _list_destinations(mapping: Mapping) -> list[Json]:
+def _list_destinations(mapping: MappingRule) -> list[Json]:
     destinations: list[Json] = []
     for destination in mapping.destinations:
         destinations.append(
@@ -258,11 +258,11 @@ def parse_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
     return tuple(accounts)
 
 
-def parse_mappings(claims: dict[str, Any]) -> tuple[Mapping, ...]:
+def parse_mappings(claims: dict[str, Any]) -> tuple[MappingRule, ...]:
     """The mapping rules in an account's claims."""
     mappings = []
     for source, destinations in (claims["nats"].get("mappings") or {}).items():
-        mappings.append(Mapping(source=source, destinations=tuple(map(_parse_destination, destinations))))
+        mappings.append(MappingRule(source=source, destinations=tuple(map(_parse_destination, destinations))))
     return tuple(mappings)
 
 
@@ -272,7 +272,7 @@ def _parse_destination(destination: dict[str, Any]) -> Destination:
     )
 
 
-def mappings_of(tokens: Sequence[dict[str, Any]], account: str) -> tuple[Mapping, ...]:
+def mappings_of(tokens: Sequence[dict[str, Any]], account: str) -> tuple[MappingRule, ...]:
     """The mapping rules of *account*."""
     return next((parse_mappings(token) for token in tokens if token["name"] == account), ())
 

@@ -19,8 +19,7 @@ from vstream.findings import Finding, Severity, Span
 from vstream.render import account_view, claims, jwt, server_view, stream_view
 from vstream.render.environment import limit_template, make_jinja_environment, quote, to_json
 from vstream.render.jwt import Unsigned
-from vstream.subjects.mapping import Mapping as SubjectMapping
-from vstream.subjects.mapping import parse_mappings
+from vstream.subjects.mapping_rule import MappingRule, parse_mappings
 from vstream.syntax import natsconf
 from vstream.syntax.document import Json
 from vstream.topology import bundle, naming, physical
@@ -166,7 +165,7 @@ class _LoadedFile:
     """The file that servers load again when it changes, and what it says."""
 
     artifact: bundle.Artifact
-    mappings: tuple[SubjectMapping, ...] = ()
+    mappings: tuple[MappingRule, ...] = ()
     accounts: tuple[Account, ...] = ()
     claims: tuple[dict[str, Any], ...] = ()
 
@@ -291,8 +290,8 @@ class _Renderer:
         is_signed = topology.security is Security.OPERATOR
         return self._render_tokens(topology, mappings) if is_signed else self._render_mappings(topology, mappings)
 
-    def _render_mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> _LoadedFile:
-        is_whole, parsed, accounts = topology.has_accounts, tuple[SubjectMapping, ...](), tuple[Account, ...]()
+    def _render_mappings(self, topology: Topology, mappings: tuple[MappingRule, ...]) -> _LoadedFile:
+        is_whole, parsed, accounts = topology.has_accounts, tuple[MappingRule, ...](), tuple[Account, ...]()
         path = bundle.loaded_path(topology)
         template = f"{path}.j2"
         view = {
@@ -325,7 +324,7 @@ class _Renderer:
         artifact = bundle.Artifact(path=path, text=text, origin=("streams",))
         return _LoadedFile(artifact=artifact, mappings=parsed, accounts=accounts)
 
-    def _render_tokens(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> _LoadedFile:
+    def _render_tokens(self, topology: Topology, mappings: tuple[MappingRule, ...]) -> _LoadedFile:
         template = f"{bundle.OPERATOR_PATH}.j2"
         view = claims.operator_view(topology, account_view.accounts_view(topology), mappings, self._signer)
         _require_short_tokens(view["preloaded"])
@@ -443,7 +442,7 @@ def _parse_conf(code: str, template: str, text: str) -> natsconf.ConfMap:
     return document.root
 
 
-def _require_destinations(template: str, parsed: tuple[SubjectMapping, ...], rules: tuple[SubjectMapping, ...]) -> None:
+def _require_destinations(template: str, parsed: tuple[MappingRule, ...], rules: tuple[MappingRule, ...]) -> None:
     """Raises InvalidInputError if a rule that *template* has written leads nowhere, or not everywhere that one of *rules* does."""
     # For everywhere else: of a template that writes a cluster anyway, that is one which nobody has.
     whole = {rule.source for rule in rules if any(destination.cluster is None for destination in rule.destinations)}

@@ -17,9 +17,9 @@ from enum import Enum
 from math import exp, log
 
 from vstream.subjects.algebra import SEPARATOR, SubjectTrie, is_deliverable, is_literal
+from vstream.subjects.compile_mapping import CompiledMapping, MappingError, Route, compile_mapping
 from vstream.subjects.functions import Function
-from vstream.subjects.mapping import Destination, Mapping
-from vstream.subjects.mapping_rules import CompiledMapping, MappingError, Route, compile_mapping
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.subjects.transform import Expansion, effective_source
 from vstream.value_class import value_class
 
@@ -76,7 +76,7 @@ class Candidate:
     literal source, `partition` then hashes nothing instead of the subject.
     """
 
-    mapping: Mapping | None
+    mapping: MappingRule | None
     outcomes: tuple[Outcome, ...]
     is_first: bool | None = None
 
@@ -130,7 +130,7 @@ class MappingTable:
         compiled: Sequence[CompiledMapping],
         *,
         errors: Sequence[MappingError] = (),
-        overridden: Sequence[Mapping] = (),
+        overridden: Sequence[MappingRule] = (),
     ) -> None:
         self.errors = tuple(errors)
         self.overridden = tuple(overridden)
@@ -138,7 +138,7 @@ class MappingTable:
         self._trie = SubjectTrie(effective_source(rule.mapping.source) for rule in self._compiled)
 
     @property
-    def mappings(self) -> tuple[Mapping, ...]:
+    def mappings(self) -> tuple[MappingRule, ...]:
         """The rules that work, in the order given."""
         return tuple(rule.mapping for rule in self._compiled)
 
@@ -147,7 +147,7 @@ class MappingTable:
         """The rules that work, made ready, in the order given."""
         return self._compiled
 
-    def overlapping(self) -> Iterator[tuple[Mapping, Mapping]]:
+    def overlapping(self) -> Iterator[tuple[MappingRule, MappingRule]]:
         """Each pair of rules between which the server chooses at random for some subject."""
         for left, right in self._trie.overlapping_pairs():
             yield self._compiled[left].mapping, self._compiled[right].mapping
@@ -185,15 +185,15 @@ class MappingTable:
             yield Candidate(mapping=rule.mapping, outcomes=_find_outcomes(routes, subject, tokens), is_first=False)
 
 
-def compile_mappings(mappings: Iterable[Mapping]) -> MappingTable:
+def compile_mappings(mappings: Iterable[MappingRule]) -> MappingTable:
     """
     The table that an account makes of *mappings*.
 
     As in a configuration file, the last of several mappings with one source
     wins; the others are not looked at. Rules with errors are left out.
     """
-    winners: dict[str, Mapping] = {}
-    overridden: list[Mapping] = []
+    winners: dict[str, MappingRule] = {}
+    overridden: list[MappingRule] = []
     for mapping in mappings:
         if mapping.source in winners:
             overridden.append(winners[mapping.source])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vstream.subjects.mapping import Mapping as SubjectMapping
+from vstream.subjects.mapping_rule import MappingRule
 from vstream.topology.accounts import (
     HUB_PASSWORDS,
     LEAF_PLACEHOLDER,
@@ -141,7 +141,7 @@ class Bundle:
 
     artifacts: tuple[Artifact, ...]
     streams: tuple[RenderedStream, ...]
-    mappings: tuple[SubjectMapping, ...]
+    mappings: tuple[MappingRule, ...]
     accounts: tuple[Account, ...]
     """What they share, without their users. None with `routing: mapped`."""
     servers: tuple[ServerAddress, ...]

@@ -9,8 +9,8 @@ from typing import Final
 from vstream.findings import Span
 from vstream.lint.reading.nodes import is_text, name_go_type, scalar, value_of
 from vstream.lint.workspace import ConfValue, MappingDestination, MappingEntry, MappingFault, MappingForm, MappingsBlock
-from vstream.subjects.mapping import Destination, Mapping
-from vstream.subjects.mapping_rules import go_quote
+from vstream.subjects.compile_mapping import go_quote
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.subjects.resolve import compile_mappings
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar
 
@@ -87,7 +87,7 @@ def make_entry(
         value_span=value_span,
         destinations=all_destinations,
         is_list=is_list,
-        model=Mapping(
+        model=MappingRule(
             source=source, destinations=tuple([destination.model for destination in all_destinations]), span=key_span
         ),
         clusters=frozenset(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.syntax.document import Json
 from vstream.topology import naming
 from vstream.topology.accounts import Account
@@ -87,7 +87,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
             return hidden_accounts.accounts(topology)
         return mapped.MappedProfile().join_accounts(topology, former, clients_in=topology)
 
-    def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
+    def mapping_rules(self, topology: Topology) -> tuple[MappingRule, ...]:
         """Three rules, and one for each root."""
         everywhere = tuple(region.name for region in topology.regions)
         constant = ((subject, everywhere) for subject in (f"{naming.API}.>", *ACKS))
@@ -96,11 +96,11 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         )
 
 
-def _region_rule(topology: Topology, subject: str, regions: tuple[str, ...]) -> Mapping:
+def _region_rule(topology: Topology, subject: str, regions: tuple[str, ...]) -> MappingRule:
     """What clients of a region send on *subject* goes to that region's accounts."""
     spelled = naming.with_placeholders(subject)
     destinations = []
     for region in regions:
         regional = f"{naming.REGION_PREFIX}.{region}.{spelled}"
         destinations.append(Destination(subject=regional, cluster=topology.region(region).cluster))
-    return Mapping(source=subject, destinations=tuple(destinations))
+    return MappingRule(source=subject, destinations=tuple(destinations))

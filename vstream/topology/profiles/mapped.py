@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.topology import accounts, naming
 from vstream.topology.accounts import Account, User
 from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream
@@ -157,7 +157,7 @@ class MappedProfile(Profile):
             ),
         )
 
-    def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
+    def mapping_rules(self, topology: Topology) -> tuple[MappingRule, ...]:
         """Publishes go to the region's write stream, requests that name the virtual stream to its read stream."""
         return tuple(rule for stream in topology.streams for rule in self._list_stream_rules(topology, stream))
 
@@ -240,7 +240,7 @@ class MappedProfile(Profile):
             ),
         )
 
-    def _list_stream_rules(self, topology: Topology, stream: VirtualStream) -> Iterator[Mapping]:
+    def _list_stream_rules(self, topology: Topology, stream: VirtualStream) -> Iterator[MappingRule]:
         if stream.consistency.has_origin:
             return
         clusters = [(region, topology.region(region).cluster) for region in stream.regions]
@@ -260,7 +260,7 @@ class MappedProfile(Profile):
                         subject=naming.physical_subject(topology.naming, stream.name, naming.NO_REGION, spelled)
                     ),
                 )
-            yield Mapping(source=subject, destinations=tuple(destinations))
+            yield MappingRule(source=subject, destinations=tuple(destinations))
         if stream.has_namesake:
             return
         for source, destination in READ_RULES:
@@ -268,7 +268,7 @@ class MappedProfile(Profile):
             for region, cluster in clusters:
                 answering = destination.replace("<read>", self.local_name(stream, Role.READ, region))
                 destinations.append(Destination(subject=answering, cluster=cluster))
-            yield Mapping(source=source.replace("<stream>", stream.name), destinations=tuple(destinations))
+            yield MappingRule(source=source.replace("<stream>", stream.name), destinations=tuple(destinations))
 
     def _stored_subject(self, topology: Topology, stream: VirtualStream, region: str, subject: str) -> str:
         if stream.consistency.has_origin:

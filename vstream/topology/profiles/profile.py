@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from vstream.subjects import algebra
-from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.syntax.document import Json
 from vstream.topology import naming
 from vstream.topology.accounts import Account
@@ -15,7 +15,7 @@ from vstream.topology.bundle import PASSWORDS_PATH
 from vstream.topology.model import Consistency, Naming, Role, Routing, Topology, VirtualStream
 from vstream.value_class import value_class
 
-_OWN_API_RULE = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{naming.API}.>"),))
+_OWN_API_RULE = MappingRule(source=naming.OWN_API, destinations=(Destination(subject=f"{naming.API}.>"),))
 """The prefix of the clients' account's own API while a topology moves."""
 
 
@@ -172,10 +172,10 @@ class Profile(ABC):
         return {}
 
     @abstractmethod
-    def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
+    def mapping_rules(self, topology: Topology) -> tuple[MappingRule, ...]:
         """The mapping rules of the account of clients, in the order of the topology."""
 
-    def list_all_mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
+    def list_all_mapping_rules(self, topology: Topology) -> tuple[MappingRule, ...]:
         """`mapping_rules`, with additional rules while a topology moves from one profile to another."""
         moves = topology.moves_to or topology.moves_from
         return (*self.mapping_rules(topology), *((_OWN_API_RULE,) if moves else ()))

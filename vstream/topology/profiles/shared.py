@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vstream.subjects import algebra
-from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.syntax.document import Json
 from vstream.topology import naming
 from vstream.topology.accounts import (
@@ -232,12 +232,12 @@ class WriteBesideReadProfile(Profile):
         """What a server publishes itself is not mapped (server/parser.go): it reaches subscribers, and no write stream."""
         return {"src": ">", "dest": ">"} if role is Role.READ else None
 
-    def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
+    def mapping_rules(self, topology: Topology) -> tuple[MappingRule, ...]:
         """What clients publish goes to the write stream of their region: its subject is the same in all of them."""
         rules = []
         for subject, _ in mapped_subjects(topology):
             rules.append(
-                Mapping(
+                MappingRule(
                     source=subject,
                     destinations=(Destination(subject=f"{PUBLISH_PREFIX}.{with_placeholders(subject)}"),),
                 )

@@ -11,8 +11,8 @@ from vstream.lint.rule import Violation, rule
 from vstream.lint.rules.mappings.entries import MAX_FINDINGS, find_errors, view_block, with_server_wording
 from vstream.lint.workspace import MappingEntry, MappingForm, MappingsBlock, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, example_of_overlap, is_literal
+from vstream.subjects.compile_mapping import MappingError, MappingErrorKind
 from vstream.subjects.functions import ErrorKind, looks_like_call
-from vstream.subjects.mapping_rules import MappingError, MappingErrorKind
 from vstream.subjects.transform import SubjectTransform, effective_source
 
 _FIELD = {MappingForm.CONF: "destination", MappingForm.CLAIMS: "subject"}

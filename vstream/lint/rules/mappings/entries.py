@@ -12,8 +12,8 @@ from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.api import Request
 from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, SubjectTrie
+from vstream.subjects.compile_mapping import MappingError, MappingErrorKind
 from vstream.subjects.functions import TransformError, parse_token
-from vstream.subjects.mapping_rules import MappingError, MappingErrorKind
 from vstream.subjects.transform import effective_source
 
 MAX_FINDINGS = 200

@@ -19,7 +19,7 @@ from vstream.lint.rules.mappings.entries import (
 )
 from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, ServerConf, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD
-from vstream.subjects.mapping_rules import MappingError, MappingErrorKind
+from vstream.subjects.compile_mapping import MappingError, MappingErrorKind
 from vstream.subjects.resolve import publish_cost_us
 from vstream.topology.naming import OWN_API
 

@@ -8,14 +8,13 @@ Source: `server/accounts.go` (AddWeightedMappings), `server/opts.go`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 
 from vstream.subjects.algebra import SEPARATOR, is_valid
 from vstream.subjects.functions import ErrorKind, TransformError
-from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.mapping_rule import Destination, MappingRule
 from vstream.subjects.transform import SubjectTransform, numbered_wildcards, parse_mapping_transform
 from vstream.value_class import value_class
 
@@ -54,7 +53,7 @@ class MappingError:
     """
 
     kind: MappingErrorKind
-    mapping: Mapping
+    mapping: MappingRule
     message: str
     server_message: str
     destination: Destination | None = None
@@ -83,11 +82,11 @@ class CompiledMapping:
     Where the weights of the routes add up to less than 100, the rest is lost.
     """
 
-    mapping: Mapping
-    routes: Map[str, tuple[Route, ...]]
+    mapping: MappingRule
+    routes: Mapping[str, tuple[Route, ...]]
 
 
-def compile_mapping(mapping: Mapping) -> tuple[CompiledMapping | None, list[MappingError]]:
+def compile_mapping(mapping: MappingRule) -> tuple[CompiledMapping | None, list[MappingError]]:
     """The mapping made ready, None if the server refuses it, and all that is wrong with it, in the server's order."""
     if not is_valid(mapping.source):
         message = f"`{mapping.source}` is not a valid subject"
@@ -140,14 +139,18 @@ def _is_weight(weight: int) -> bool:
 
 
 def _make_error(
-    kind: MappingErrorKind, mapping: Mapping, message: str, server_message: str, destination: Destination | None = None
+    kind: MappingErrorKind,
+    mapping: MappingRule,
+    message: str,
+    server_message: str,
+    destination: Destination | None = None,
 ) -> MappingError:
     return MappingError(
         kind=kind, mapping=mapping, message=message, server_message=server_message, destination=destination
     )
 
 
-def _make_weight_error(mapping: Mapping, destination: Destination) -> MappingError:
+def _make_weight_error(mapping: MappingRule, destination: Destination) -> MappingError:
     return _make_error(
         MappingErrorKind.INVALID_WEIGHT,
         mapping,
@@ -158,7 +161,7 @@ def _make_weight_error(mapping: Mapping, destination: Destination) -> MappingErr
 
 
 def _list_set_errors(
-    mapping: Mapping, destinations: Sequence[Destination], transforms: Sequence[SubjectTransform | TransformError]
+    mapping: MappingRule, destinations: Sequence[Destination], transforms: Sequence[SubjectTransform | TransformError]
 ) -> Iterator[MappingError]:
     """
     What is wrong with destinations, each by itself and as a set.
@@ -188,7 +191,7 @@ def _list_set_errors(
 
 
 def _list_destination_errors(
-    mapping: Mapping, destination: Destination, transform_error: TransformError
+    mapping: MappingRule, destination: Destination, transform_error: TransformError
 ) -> Iterator[MappingError]:
     if transform_error.kind is not ErrorKind.EMPTY_DESTINATION:
         kind = MappingErrorKind.INVALID_DESTINATION
@@ -206,7 +209,7 @@ def _make_identity_transform(source: str) -> SubjectTransform | TransformError:
     return SubjectTransform.parse(source, numbered_wildcards(source))
 
 
-def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator[MappingError]:
+def _add_remainders(mapping: MappingRule, routes: Mapping[str, list[Route]]) -> Iterator[MappingError]:
     """
     Give what the weights of each cluster leave back to the source.
 

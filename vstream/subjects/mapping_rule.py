@@ -30,7 +30,7 @@ class Destination:
 
 
 @value_class
-class Mapping:
+class MappingRule:
     """One rule: messages published to *source* go to one of *destinations*, which may be none."""
 
     source: str
@@ -38,10 +38,11 @@ class Mapping:
     span: Span | None = field(default=None, compare=False)
 
 
-def parse_mappings(block: ConfMap) -> tuple[Mapping, ...]:
+def parse_mappings(block: ConfMap) -> tuple[MappingRule, ...]:
     """The rules of a `mappings { … }` block, in the order written. What is not a rule is left out."""
     return tuple(
-        Mapping(source=source, destinations=_read_destinations(node), span=node.span) for source, node in block.items()
+        MappingRule(source=source, destinations=_read_destinations(node), span=node.span)
+        for source, node in block.items()
     )
 
 
