@@ -26,7 +26,7 @@ from vstream.cli.shared_steps import (
     show_changes,
 )
 from vstream.cli.views import apply as view
-from vstream.cli.views import console
+from vstream.cli.views import console, durations
 from vstream.cli.views import plan as plan_view
 from vstream.errors import VstreamError
 from vstream.formatting import summarize_names
@@ -181,7 +181,7 @@ def _confirm(question: str) -> bool:
     asked = time.monotonic()
     with exit_on_signals():
         is_wanted = typer.confirm(question, err=True)
-    console.QUESTIONS.append(time.monotonic() - asked)
+    durations.QUESTIONS.append(time.monotonic() - asked)
     return is_wanted
 
 

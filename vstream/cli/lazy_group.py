@@ -110,7 +110,7 @@ class HelpfulCommand(TyperCommand):
             import_module("vstream.cli.lab_options").fill_in_topology(ctx)
         if not sys.stderr.isatty():
             return super().invoke(ctx)
-        with import_module("vstream.cli.views.console").tell_duration():
+        with import_module("vstream.cli.views.durations").tell_duration():
             return super().invoke(ctx)
 
 

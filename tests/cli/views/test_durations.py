@@ -14,8 +14,8 @@ import pytest
 import typer
 
 from tests.support.command import environment
-from vstream.cli.views import console
-from vstream.cli.views.console import describe_duration, tell_duration
+from vstream.cli.views import durations
+from vstream.cli.views.durations import describe_duration, tell_duration
 
 Run = Callable[..., str]
 
@@ -26,7 +26,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     # Other tests in this process may have asked something.
-    monkeypatch.setattr(console, "QUESTIONS", [])
+    monkeypatch.setattr(durations, "QUESTIONS", [])
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
 
@@ -86,7 +86,7 @@ def test_only_what_ran_to_its_end_is_remembered(
 
 
 def test_a_question_does_not_count(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "QUESTIONS", [35.0])
+    monkeypatch.setattr(durations, "QUESTIONS", [35.0])
     run(41.0, "apply")
     assert run(41.0, "apply") == ""
 
