@@ -40,10 +40,10 @@ class MappingRule:
 
 def parse_mappings(block: ConfMap) -> tuple[MappingRule, ...]:
     """The rules of a `mappings { … }` block, in the order written. What is not a rule is left out."""
-    return tuple(
-        MappingRule(source=source, destinations=_read_destinations(node), span=node.span)
-        for source, node in block.items()
-    )
+    rules = []
+    for source, node in block.items():
+        rules.append(MappingRule(source=source, destinations=_read_destinations(node), span=node.span))
+    return tuple(rules)
 
 
 def _read_destinations(node: ConfNode) -> tuple[Destination, ...]:

@@ -6,7 +6,6 @@ The template has the text and the layout; this module computes numbers and shape
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -30,7 +29,6 @@ _MAX_CHARTS = 6
 _MINUTE_SECONDS = 60
 _MIN_POINTS = 3
 """With fewer, a chart says nothing that the table of all routes does not."""
-_LAST_TICK_SHARE = 0.96
 _MIN_WIDTH_PERCENT = 0.6
 """Minimum width of a mark, in percent: even one message in a billion is visible."""
 _CHART_KINDS = {"VA1": "rejected", "VA2": "indeterminate", "VA3": "moved", "VA4": "moved"}
@@ -120,9 +118,7 @@ class _Timeline:
     @property
     def ticks(self) -> list[dict[str, str]]:
         """Round numbers of minutes, and their positions."""
-        length = self.intervals * self._step
-        moments = [tick for tick in charts.choose_ticks(0, length) if tick <= _LAST_TICK_SHARE * length]
-        return [{"left": charts.short(100 * moment / length), "name": f"{moment:,}"} for moment in moments]
+        return charts.place_ticks(0, self.intervals * self._step)
 
     def series(self, delays: Sequence[Delay]) -> dict[str, list[float | None]]:
         """The median of medians, and the worst of the rest, by interval."""
@@ -139,7 +135,6 @@ class _Timeline:
 
 
 def _list_plots(report: Report, shown: Sequence[str], timeline: _Timeline) -> Iterator[dict[str, Any]]:
-    names = {"p50": "median", "p99": "p99", "most": "longest"}
     for virtual in shown:
         pairs: dict[tuple[str, str], list[Delay]] = {}
         for delay in report.delays:
@@ -155,9 +150,7 @@ def _list_plots(report: Report, shown: Sequence[str], timeline: _Timeline) -> It
                 "title": f"{origin} → {reader}",
                 "high": format_delay(scale.high),
                 "low": format_delay(scale.low),
-                "paths": [{"kind": f"line {name}", "d": charts.line(values, scale)} for name, values in lines.items()],
-                "legend": [{"kind": f"line {name}", "name": text} for name, text in names.items()],
-                "data": [{"name": names[name], "values": values} for name, values in lines.items()],
+                **charts.draw_lines(lines, {"p50": "median", "p99": "p99", "most": "longest"}, scale),
             }
 
 
@@ -252,7 +245,7 @@ def _list_marks(findings: Sequence[MessageFinding], stream: str, low: int, high:
 
 
 def _embed_data(timeline: _Timeline, plots: Sequence[dict[str, Any]]) -> Markup:
-    """The texts of tooltips, as JSON that cannot close its script element."""
+    """What tooltips say."""
     data = {
         "interval": timeline.seconds,
         "start": 0,
@@ -262,5 +255,4 @@ def _embed_data(timeline: _Timeline, plots: Sequence[dict[str, Any]]) -> Markup:
         "intervals": timeline.intervals,
         "charts": [{"title": plot["title"], "unit": "ns", "series": plot["data"]} for plot in plots],
     }
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 - as said
+    return charts.embed_json(data)

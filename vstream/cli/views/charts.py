@@ -7,11 +7,14 @@ the page's width: so there is no text in it, and strokes do not scale.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, floor, log10
 from typing import Any
+
+from markupsafe import Markup
 
 CHART_HEIGHT = 100
 _MAX_DIGITS = 5
@@ -20,6 +23,8 @@ _MIN_DRAWN = 1e-6
 _NICE_STEPS = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 _TICK_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400)
 _MAX_TICKS = 12
+_LAST_TICK_SHARE = 0.96
+"""Of the width: there is room for a number after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,30 @@ def choose_ticks(start: float, end: float) -> list[int]:
     while (end - start) / step > _MAX_TICKS:
         step *= 2
     return list(range(step * ceil(start / step), int(end) + 1, step))
+
+
+def place_ticks(start: float, length: float) -> list[dict[str, str]]:
+    """Round moments of an axis that begins at *start* seconds and is *length* seconds long, and their places on it."""
+    moments = choose_ticks(start, start + length)
+    shown = [moment for moment in moments if moment - start <= _LAST_TICK_SHARE * length]
+    return [{"left": short(100 * (moment - start) / length), "name": f"{moment:,}"} for moment in shown]
+
+
+def draw_lines(
+    lines: Mapping[str, Sequence[float | None]], names: Mapping[str, str], scale: Scale
+) -> dict[str, list[dict[str, Any]]]:
+    """A chart's lines by their kind, their legend, and the values for its tooltips: *names* are what readers call them."""
+    return {
+        "paths": [{"kind": f"line {kind}", "d": line(values, scale)} for kind, values in lines.items()],
+        "legend": [{"kind": f"line {kind}", "name": name} for kind, name in names.items()],
+        "data": [{"name": names[kind], "values": values} for kind, values in lines.items()],
+    }
+
+
+def embed_json(data: Any) -> Markup:
+    """*data* as JSON that cannot end the element it stands in."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 - as said
 
 
 def assign_lanes(spans: Sequence[tuple[float, float]]) -> list[int]:

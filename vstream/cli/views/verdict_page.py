@@ -7,7 +7,6 @@ that a chart shows is in the page as JSON too, which is where its tooltips come 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from math import cos, pi, sin
 from typing import Any
@@ -32,8 +31,6 @@ _OUTCOMES = ("ok", "rejected", "indeterminate")
 _NAMES = {"ok": "acknowledged", "rejected": "rejected", "indeterminate": "no answer"}
 _FAILED_VALUE = -1
 _HEADROOM_FACTOR = 1.1
-_LAST_TICK = 0.96
-"""Of the width: there is room for a number after it."""
 _MIN_WIDTH_PERCENT = 0.4
 """Percent of the page's width: a fault that is over at once is drawn so wide."""
 
@@ -69,17 +66,16 @@ def render_page(verdict: Verdict) -> str:
 
 
 def _embed_data(verdict: Verdict, shown: Sequence[Mapping[str, Any]]) -> Markup:
-    """What tooltips and the replay say, as JSON that cannot end the element it stands in."""
+    """What tooltips and the replay say."""
     timeline, zero = verdict.timeline, verdict.load_start
-    data: Json = {
+    data = {
         "interval": timeline.interval / SECOND_NS,
         "start": (timeline.start - zero) / SECOND_NS,
         "intervals": timeline.intervals,
         "charts": [{"title": chart["title"], "unit": chart["unit"], "series": chart["data"]} for chart in shown],
         "faults": _fault_moments(verdict),
     }
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 - as said
+    return charts.embed_json(data)
 
 
 def _make_player(timeline: Timeline) -> dict[str, Any]:
@@ -164,17 +160,14 @@ def _list_times(timeline: Timeline) -> Iterator[dict[str, Any]]:
     scale = charts.logarithmic(
         value for series in times.values() for values in series.values() for value in values if value is not None
     )
-    names = {"p50": "median", "p99": "p99"}
     for region, series in times.items():
         yield {
             "section": "Publish time, logarithmic",
-            "legend": [{"kind": f"line {name}", "name": shown} for name, shown in names.items()],
             "title": region,
             "unit": "ns",
             "high": units.format_nanoseconds(scale.high),
             "low": units.format_nanoseconds(scale.low),
-            "paths": [{"kind": f"line {name}", "d": charts.line(values, scale)} for name, values in series.items()],
-            "data": [{"name": names[name], "values": values} for name, values in series.items()],
+            **charts.draw_lines(series, {"p50": "median", "p99": "p99"}, scale),
         }
 
 
@@ -307,11 +300,9 @@ def _assign_lanes(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**item, "lane": lane} for item, lane in zip(spans, lanes, strict=True)]
 
 
-def _list_ticks(timeline: Timeline, zero: int) -> list[dict[str, Any]]:
-    start = (timeline.start - zero) / SECOND_NS
+def _list_ticks(timeline: Timeline, zero: int) -> list[dict[str, str]]:
     length = timeline.interval * timeline.intervals / SECOND_NS
-    moments = [moment for moment in charts.choose_ticks(start, start + length) if moment - start <= _LAST_TICK * length]
-    return [{"left": charts.short(100 * (moment - start) / length), "name": f"{moment:,}"} for moment in moments]
+    return charts.place_ticks((timeline.start - zero) / SECOND_NS, length)
 
 
 _MAX_FAULTS = 6
