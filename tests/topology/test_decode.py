@@ -229,7 +229,7 @@ def test_the_nearer_level_decides_and_write_and_read_over_common_at_one_level(
 ) -> None:
     text = stream.replace("{", "{subjects: foo, ", 1).replace(", }", "}")
     (foo,) = topology(f"{LEVELS}streams: {{foo: {text}}}\n").streams
-    assert (foo.write_settings["west"].fields["max_msgs"], foo.read_settings["west"].fields["max_msgs"]) == (
+    assert (foo.write_settings["west"]["max_msgs"], foo.read_settings["west"]["max_msgs"]) == (
         write,
         read,
     )
@@ -237,7 +237,7 @@ def test_the_nearer_level_decides_and_write_and_read_over_common_at_one_level(
 
 def test_an_override_changes_no_other_region() -> None:
     (foo,) = topology(f"{LEVELS}streams: {{foo: {{subjects: foo, overrides: {{west: {{max_msgs: 8}}}}}}}}\n").streams
-    assert foo.write_settings["east"].fields["max_msgs"] == 2
+    assert foo.write_settings["east"]["max_msgs"] == 2
 
 
 def test_metadata_and_config_are_put_together_from_all_levels() -> None:
@@ -245,15 +245,15 @@ def test_metadata_and_config_are_put_together_from_all_levels() -> None:
         "defaults: {metadata: {a: '1', b: '1'}, config: {no_ack: false}, write: {max_age: 1h}}\n"
         "streams: {foo: {subjects: foo, metadata: {b: '2'}, read: {metadata: {c: '3'}, config: {first_seq: 5}}}}\n"
     ).streams
-    assert foo.write_settings["west"].fields["metadata"] == {"a": "1", "b": "2"}
-    assert foo.read_settings["west"].fields["metadata"] == {"a": "1", "b": "2", "c": "3"}
-    assert (foo.read_settings["west"].fields["no_ack"], foo.read_settings["west"].fields["first_seq"]) == (False, 5)
-    assert "first_seq" not in foo.write_settings["west"].fields
+    assert foo.write_settings["west"]["metadata"] == {"a": "1", "b": "2"}
+    assert foo.read_settings["west"]["metadata"] == {"a": "1", "b": "2", "c": "3"}
+    assert (foo.read_settings["west"]["no_ack"], foo.read_settings["west"]["first_seq"]) == (False, 5)
+    assert "first_seq" not in foo.write_settings["west"]
 
 
 def fields(text: str, *, role: str = "write", region: str = "west") -> Any:
     (foo,) = topology(f"streams: {{foo: {{subjects: foo, {text}}}}}\n").streams
-    return getattr(foo, f"{role}_settings")[region].fields
+    return getattr(foo, f"{role}_settings")[region]
 
 
 def test_what_is_not_said_has_a_default_that_is_written_out() -> None:
@@ -274,7 +274,7 @@ def test_the_default_window_is_never_longer_than_max_age() -> None:
 def test_read_streams_do_not_deduplicate_as_far_as_the_server_lets_them(version: str, window: int) -> None:
     text = START.replace("2.12", version) + "streams: {foo: {subjects: foo, max_age: 1h}}\n"
     (foo,) = check_topology(text.encode(), "t.yaml").require().streams
-    assert foo.read_settings["west"].fields["duplicate_window"] == window
+    assert foo.read_settings["west"]["duplicate_window"] == window
 
 
 def test_three_replicas_by_default_only_where_every_region_of_the_stream_has_three_servers() -> None:
@@ -283,8 +283,8 @@ def test_three_replicas_by_default_only_where_every_region_of_the_stream_has_thr
         "streams: {all: {subjects: all}, west: {subjects: west, regions: [west]}}\n"
     )
     everywhere, west = check_topology(text.encode(), "t.yaml").require().streams
-    assert everywhere.write_settings["west"].fields["num_replicas"] == 1
-    assert west.write_settings["west"].fields["num_replicas"] == 3
+    assert everywhere.write_settings["west"]["num_replicas"] == 1
+    assert west.write_settings["west"]["num_replicas"] == 3
 
 
 @pytest.mark.parametrize("members", ["all", "[west, central, east]"])
@@ -300,7 +300,7 @@ def test_members_of_the_stretch_cluster_go_with_their_regions_and_each_that_is_l
     smaller = check_topology(text.encode(), "t.yaml").require()
     assert smaller.stretch is not None
     assert {*smaller.stretch.members}.isdisjoint(lost)
-    assert smaller.streams[0].origin_settings["stretch"].fields["num_replicas"] == replicas
+    assert smaller.streams[0].origin_settings["stretch"]["num_replicas"] == replicas
     assert smaller.server_names_in("west") == ("west-1", "stretch-west")
 
 
@@ -313,7 +313,7 @@ def test_placement_names_the_cluster_and_the_tags() -> None:
     text = f"{HEAD}regions: {{west: {{servers: 1, cluster: c1, tags: [[ssd, az:a]]}}}}\n"
     text += "streams: {foo: {subjects: foo, max_age: 1h, placement_tags: ssd}}\n"
     (foo,) = check_topology(text.encode(), "t.yaml").require().streams
-    assert foo.write_settings["west"].fields["placement"] == {"cluster": "c1", "tags": ["ssd"]}
+    assert foo.write_settings["west"]["placement"] == {"cluster": "c1", "tags": ["ssd"]}
 
 
 @given(shapes.topologies)

@@ -318,8 +318,8 @@ def _classify(stream: VirtualStream, load: Load) -> StreamClass:
         regions=stream.regions,
         rate=load.rate,
         size=load.size,
-        write=find_retention_limits(stream.write_settings[first].fields, stored),
-        read=find_retention_limits(stream.read_settings[first].fields, stored + HEADER_BYTES),
+        write=find_retention_limits(stream.write_settings[first], stored),
+        read=find_retention_limits(stream.read_settings[first], stored + HEADER_BYTES),
     )
 
 

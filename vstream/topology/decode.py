@@ -396,7 +396,7 @@ def _decode_settings(
     placement: dict[str, Json] = {"cluster": (region and region.cluster) or place}
     if placement_tags and region:
         placement["tags"] = list(placement_tags)
-    return model.StreamSettings(fields={**fields, **config, "placement": placement, "metadata": metadata})
+    return {**fields, **config, "placement": placement, "metadata": metadata}
 
 
 def _choose_replicas(document: TopologyDocument, regions: tuple[str, ...], place: str) -> int:
@@ -410,7 +410,7 @@ def _choose_replicas(document: TopologyDocument, regions: tuple[str, ...], place
 
 def _find_longest_write(document: TopologyDocument, name: str, regions: tuple[str, ...]) -> int:
     """The longest `max_age` of a write stream in nanoseconds; 0, for ever, is the longest."""
-    ages = [_decode_settings(document, name, regions, region, model.Role.WRITE).fields["max_age"] for region in regions]
+    ages = [_decode_settings(document, name, regions, region, model.Role.WRITE)["max_age"] for region in regions]
     limits = [age for age in ages if isinstance(age, int)]
     # Nothing is known of a stream whose regions are all unknown.
     return 0 if 0 in limits else max(limits, default=0)

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from vstream.value_class import value_class
@@ -358,11 +358,8 @@ class Seat:
     """Whether it stores nothing, and joins its region to the others: it is not in its region's cluster either."""
 
 
-@value_class
-class StreamSettings:
-    """The topology's settings for one physical stream: fields of the JetStream API, in its spelling and units."""
-
-    fields: Mapping[str, Json]
+StreamSettings: TypeAlias = "Mapping[str, Json]"
+"""The topology's settings for one physical stream: fields of the JetStream API, in its spelling and units."""
 
 
 @value_class

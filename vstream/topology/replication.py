@@ -49,9 +49,7 @@ def _list_parts(stream: VirtualStream) -> Iterator[PhysicalStream]:
         for role, settings in stream.settings_by_role.items():
             if place in settings:
                 name = physical.physical_name(stream, role, place)
-                yield PhysicalStream(
-                    virtual=stream.name, name=name, place=place, role=role, fields=settings[place].fields
-                )
+                yield PhysicalStream(virtual=stream.name, name=name, place=place, role=role, fields=settings[place])
 
 
 def holds_all_messages(stream: VirtualStream, name: str) -> bool:

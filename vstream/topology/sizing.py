@@ -212,9 +212,7 @@ def _estimate_crossing(stream: VirtualStream, load: Load) -> float:
     followers = 0
     if stream.consistency in {Consistency.ORDERED, Consistency.STRETCH}:
         central = stream.order_settings or stream.origin_settings
-        followers = (
-            max((read_limit(settings.fields, "num_replicas") or 1 for settings in central.values()), default=1) - 1
-        )
+        followers = max((read_limit(settings, "num_replicas") or 1 for settings in central.values()), default=1) - 1
     return published + everything * (followers + regions - 1)
 
 

@@ -201,7 +201,7 @@ def _describe_outage(topology: Topology, servers: frozenset[str]) -> Iterator[st
 def _describe_stale_values(topology: Topology, region: str) -> Iterator[str]:
     """Its clients' later publishes may have come to others before earlier ones: then these are the last of their subjects."""
     for stream in topology.streams:
-        keeps_newest = any(read_limit(settings.fields, PER_SUBJECT) for settings in stream.read_settings.values())
+        keeps_newest = any(read_limit(settings, PER_SUBJECT) for settings in stream.read_settings.values())
         if region in stream.write_settings and keeps_newest:
             keeps = f"regions may keep the older value of a subject of `{stream.name}` that changed meanwhile"
             yield f"{keeps}: `vstream repair messages --stream {stream.name}` brings the newer one back"

@@ -153,7 +153,7 @@ def single_replica_write_stream(workspace: Workspace) -> Iterator[Violation]:
     intended = set()
     for virtual in workspace.topology.streams if workspace.topology else ():
         for region, settings in virtual.write_settings.items():
-            if settings.fields.get("num_replicas") == 1:
+            if settings.get("num_replicas") == 1:
                 intended.add((virtual.name, region))
     for stream in workspace.streams:
         if stream.role is not StreamRole.WRITE or count_replicas(stream) > 1:

@@ -177,7 +177,7 @@ def _find_stated_ages(workspace: Workspace) -> Mapping[tuple[str | None, str | N
     ages: dict[tuple[str | None, str | None], int] = {}
     for virtual in workspace.topology.streams if workspace.topology else ():
         for region, settings in virtual.write_settings.items():
-            if isinstance(age := settings.fields.get("max_age"), int):
+            if isinstance(age := settings.get("max_age"), int):
                 ages[(virtual.name, region)] = age
     return ages
 

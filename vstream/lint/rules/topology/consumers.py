@@ -99,7 +99,7 @@ def _check_too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
             replica_count = consumer.fields["num_replicas"]
             for region in consumer.regions:
                 settings = stream.read_settings.get(region) or next(iter(stream.origin_settings.values()), None)
-                has = settings.fields["num_replicas"] if settings else None
+                has = settings["num_replicas"] if settings else None
                 if isinstance(replica_count, int) and isinstance(has, int) and replica_count > has:
                     yield Violation(
                         at=("streams", stream.name, "consumers", consumer.name, "replicas"),
