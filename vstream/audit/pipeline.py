@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from vstream.audit.extract.from_capture import CaptureReader
-from vstream.audit.extract.from_servers import ServersReader, plan_servers, read_servers
-from vstream.audit.extract.from_tables import TablesReader
+from vstream.audit.extract.from_capture import begin_capture
+from vstream.audit.extract.from_servers import begin_servers, plan_servers, read_servers
+from vstream.audit.extract.from_tables import begin_tables
 from vstream.audit.extract.target_reader import AuditInput, TargetReader
 from vstream.audit.follow import make_follower
 from vstream.audit.judge.client_journal import JOURNAL
@@ -81,11 +81,11 @@ def begin_reading(request: AuditRequest, target: AuditTarget, address: SparkAddr
     """Begin to read *target*, as far as that needs no Spark. Raises VstreamError if it cannot be read."""
     match target:
         case AuditedServers():
-            return ServersReader(request, target, scratch, address)
+            return begin_servers(request, target, address, scratch)
         case Capture():
-            return CaptureReader(request, target)
+            return begin_capture(request, target)
         case AuditedTables():
-            return TablesReader(request, target.uri)
+            return begin_tables(request, target.uri)
 
 
 def read_and_judge(request: AuditRequest, reader: TargetReader, session: AuditSession) -> Report:

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from threading import Event
 
 from vstream.audit.extract.extraction import ArrowTables
 from vstream.audit.spark.daemon_threads import DaemonExecutor
+from vstream.value_class import value_class
 
 _STOP_TIMEOUT = 1.0
 """Seconds: a server that does not answer is not waited for any longer."""
 
 
+@value_class
 class BackgroundRead:
-    """The tables that *read* returns; it runs from now on, and ends early once its event is set."""
+    """A read that has begun."""
 
-    def __init__(self, read: Callable[[Event], ArrowTables]) -> None:
-        self._is_stopped, thread = Event(), DaemonExecutor(1)
-        self._tables = thread.submit(read, self._is_stopped)
-        thread.shutdown(wait=False)
-
-    def result(self) -> ArrowTables:
-        """Wait for the tables. Raises what *read* raises."""
-        return self._tables.result()
+    tables: Future[ArrowTables]
+    is_stopped: Event
 
     def stop(self) -> None:
-        """Give up. Returns when *read* has ended, or after `_STOP_TIMEOUT`."""
-        self._is_stopped.set()
-        wait([self._tables], timeout=_STOP_TIMEOUT)
+        """Give up. Returns when the thread has ended, or after `_STOP_TIMEOUT`."""
+        self.is_stopped.set()
+        wait([self.tables], timeout=_STOP_TIMEOUT)
+
+
+def begin_background_read(read: Callable[[Event], ArrowTables]) -> BackgroundRead:
+    """Let a thread run *read*, which ends early once its event is set."""
+    is_stopped, thread = Event(), DaemonExecutor(1)
+    tables = thread.submit(read, is_stopped)
+    thread.shutdown(wait=False)
+    return BackgroundRead(tables=tables, is_stopped=is_stopped)

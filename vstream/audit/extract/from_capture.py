@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit.connector.values import ReadSnapshot, SourceCursor, StreamRef
-from vstream.audit.extract.background_read import BackgroundRead
+from vstream.audit.extract.background_read import BackgroundRead, begin_background_read
 from vstream.audit.extract.extraction import ArrowTables
 from vstream.audit.extract.stream_rows import make_stream_row
-from vstream.audit.extract.target_reader import AuditInput, TargetReader
+from vstream.audit.extract.target_reader import AuditInput
 from vstream.audit.judge.client_journal import make_journal_table
 from vstream.audit.request import AuditRequest
 from vstream.audit.spark.audit_session import AuditSession
@@ -30,28 +30,37 @@ from vstream.audit.tables.stream_settings import CAPTURE
 from vstream.capture.digest import to_signed_int64
 from vstream.capture.records import CapturedStream, FaultOutcome, Manifest, Sample, StoredRecord
 from vstream.capture.store import Capture
+from vstream.value_class import value_class
 
 _BATCH_ROWS = 65_536
 
 
-class CaptureReader(TargetReader):
-    """Reads *capture*, from now on. Raises VstreamError if it is none."""
+def begin_capture(request: AuditRequest, capture: Capture) -> CaptureReader:
+    """Begin to read *capture*. Raises VstreamError if it is none."""
+    messages = sum(stream.messages or 0 for stream in capture.manifest().streams)
+    background = begin_background_read(partial(extract_capture, capture))
+    return CaptureReader(request=request, capture=capture, messages=messages, background=background)
 
-    def __init__(self, request: AuditRequest, capture: Capture) -> None:
-        self._request, self._capture = request, capture
-        self.messages = sum(stream.messages or 0 for stream in capture.manifest().streams)
-        self._background = BackgroundRead(partial(extract_capture, capture))
+
+@value_class
+class CaptureReader:
+    """Reads *capture*."""
+
+    request: AuditRequest
+    capture: Capture
+    messages: int
+    background: BackgroundRead
 
     def read(self, session: AuditSession) -> AuditInput:
         """The messages of the capture and the answers that clients got."""
         session.progress.begin("extract")
-        tables = store_tables(to_spark(session.spark, self._background.result()), self._request.tables_uri)
-        journal = make_journal_table(session.spark, self._capture)
-        return AuditInput(tables=tables, context=_make_context(self._capture), journal=journal)
+        tables = store_tables(to_spark(session.spark, self.background.tables.result()), self.request.tables_uri)
+        journal = make_journal_table(session.spark, self.capture)
+        return AuditInput(tables=tables, context=_make_context(self.capture), journal=journal)
 
     def close(self) -> None:
         """Stop reading."""
-        self._background.stop()
+        self.background.stop()
 
 
 def _make_context(capture: Capture) -> AuditContext:

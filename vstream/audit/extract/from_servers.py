@@ -11,10 +11,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-from vstream.audit.extract.background_read import BackgroundRead
+from vstream.audit.extract.background_read import BackgroundRead, begin_background_read
 from vstream.audit.extract.extract_plan import ExtractPlan, plan_extraction
 from vstream.audit.extract.extraction import read_in_process
-from vstream.audit.extract.target_reader import AuditInput, TargetReader
+from vstream.audit.extract.target_reader import AuditInput
 from vstream.audit.request import AuditedServers, AuditRequest, SparkAddress
 from vstream.audit.spark.audit_session import AuditSession
 from vstream.audit.spark.spark_errors import convert_spark_errors, is_read_error
@@ -25,6 +25,7 @@ from vstream.audit.tables.context import AuditContext
 from vstream.errors import NotReachableError, VstreamError
 from vstream.topology.naming import list_canary_subjects
 from vstream.topology.units import spell_nanoseconds
+from vstream.value_class import value_class
 
 _MAX_BEFORE_SPARK = 200_000
 """Number of messages that this process can read before Spark has started."""
@@ -32,46 +33,57 @@ _LONG_AGE_NS = 3600 * 10**9
 """An age in nanoseconds: what is removed at this age was there, for the most part, when Spark began to start."""
 
 
-class ServersReader(TargetReader):
+def begin_servers(
+    request: AuditRequest, servers: AuditedServers, address: SparkAddress, scratch: Path
+) -> ServersReader:
     """
-    Reads *servers*, which are asked now what they have, for the Spark at *address*.
+    Ask *servers* what they have, and begin to read it where there are few messages, and Spark at *address* is on this machine.
 
     Raises NotReachableError if no stream can be read.
     """
+    plan = plan_servers(request, servers, scratch)
+    is_early = address.is_local and request.state is None and plan.messages <= _MAX_BEFORE_SPARK
+    background = begin_background_read(partial(read_in_process, plan)) if is_early else None
+    return ServersReader(request=request, servers=servers, plan=plan, messages=plan.messages, background=background)
 
-    def __init__(self, request: AuditRequest, servers: AuditedServers, scratch: Path, address: SparkAddress) -> None:
-        self._request, self._servers, self._scratch = request, servers, scratch
-        self._plan = plan_servers(request, servers, scratch)
-        self.messages = self._plan.messages
-        is_early = address.is_local and request.state is None and self.messages <= _MAX_BEFORE_SPARK
-        self._background = BackgroundRead(partial(read_in_process, self._plan)) if is_early else None
+
+@value_class
+class ServersReader:
+    """Reads what *plan* says of *servers*."""
+
+    request: AuditRequest
+    servers: AuditedServers
+    plan: ExtractPlan
+    messages: int
+    background: BackgroundRead | None
+    """None if Spark reads."""
 
     def read(self, session: AuditSession) -> AuditInput:
         """The messages of the servers; they are planned and read again if a server ends in the midst."""
         session.progress.begin("extract")
         try:
-            if self._background is not None:
-                return self._convert_background(self._background, session)
-            if _has_short_ages(self._plan):
+            if self.background is not None:
+                return self._convert_background(self.background, session)
+            if _has_short_ages(self.plan):
                 # What its streams had then may be gone by now. Thousands of others need not be asked again.
-                return read_servers(self._request, self._servers, session)
-            return _read_by_spark(self._request, self._servers, self._plan, session)
+                return read_servers(self.request, self.servers, session)
+            return _read_by_spark(self.request, self.servers, self.plan, session)
         except VstreamError as error:
             if isinstance(error, NotReachableError | UnusableStateError) or not is_read_error(error):
                 raise
             # A region that went down meanwhile is one that cannot be read: the next snapshot says so.
             session.progress.note(f"reading was interrupted and starts again: {error.message}")
-            return read_servers(self._request, self._servers, session)
+            return read_servers(self.request, self.servers, session)
 
     def close(self) -> None:
         """Stop reading in the background."""
-        if self._background is not None:
-            self._background.stop()
+        if self.background is not None:
+            self.background.stop()
 
     def _convert_background(self, background: BackgroundRead, session: AuditSession) -> AuditInput:
         with convert_spark_errors():
-            tables = store_tables(to_spark(session.spark, background.result()), self._request.tables_uri)
-        return AuditInput(tables=tables, context=make_context(self._request, self._servers))
+            tables = store_tables(to_spark(session.spark, background.tables.result()), self.request.tables_uri)
+        return AuditInput(tables=tables, context=make_context(self.request, self.servers))
 
 
 def plan_servers(request: AuditRequest, servers: AuditedServers, scratch: Path) -> ExtractPlan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from typing import Protocol
 
 from pyspark.sql import DataFrame
 
@@ -26,16 +26,15 @@ class AuditInput:
     """None without a state."""
 
 
-class TargetReader(ABC):
-    """Reads a target: what needs no Spark from the moment on that it is made, and the rest in `read`."""
+class TargetReader(Protocol):
+    """A target whose reading has begun, as far as that needs no Spark. The rest is read by `read`."""
 
-    messages: int
-    """The number of messages to read, which decides the size of Spark."""
+    @property
+    def messages(self) -> int:
+        """The number of messages to read, which decides the size of Spark."""
 
-    @abstractmethod
     def read(self, session: AuditSession) -> AuditInput:
         """Read what is left to be read. Raises VstreamError if that is not possible."""
 
-    @abstractmethod
     def close(self) -> None:
         """Stop what has begun."""
