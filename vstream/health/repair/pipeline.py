@@ -14,8 +14,7 @@ from vstream.health.live.resync_readers import ResyncMode, ResyncResult, resync_
 from vstream.health.pairs import assess_pairs
 from vstream.health.repair.contents import ContentRepairs, Duplicates, RepairedContents, Replay, ReusedSequences
 from vstream.health.repair.live import duplicates, missing, refill, replay
-from vstream.health.repair.live.missing import Contents
-from vstream.health.repair.live.scan import Tick
+from vstream.health.repair.live.scan import Scan, Tick
 from vstream.health.repair.sourcing import (
     Leftover,
     Refill,
@@ -183,16 +182,14 @@ async def check_and_repair(request: RepairRequest, observer: RepairObserver) -> 
         if request.is_approved:
             repaired_sourcing = await _repair_sourcing(request, opened, sourcing, observer)
             observer.repaired_sourcing(repaired_sourcing)
-        kinds = request.kinds & _CONTENT_KINDS
-        hindrances = tuple(_list_hindrances(leftovers, request)) if RepairKind.REPLAY in kinds else ()
-        if hindrances:
-            kinds -= {RepairKind.REPLAY}
+        hindrances = tuple(_list_hindrances(leftovers, request)) if RepairKind.REPLAY in request.kinds else ()
+        kinds = (request.kinds & _CONTENT_KINDS) - ({RepairKind.REPLAY} if hindrances else set())
         if kinds:
             connections = select_reached(opened)
-            read, contents = await _plan_contents(request, kinds, connections, observer)
+            scans, contents = await _plan_contents(request, kinds, connections, observer)
             observer.found_contents(contents)
             if request.is_approved:
-                repaired_contents = await _repair_contents(request.topology, read, contents, connections, observer)
+                repaired_contents = await _repair_contents(request.topology, scans, contents, connections, observer)
                 observer.repaired_contents(repaired_contents)
     return RepairResult(
         request=request,
@@ -242,36 +239,42 @@ async def _plan_sourcing(request: RepairRequest, opened: _Opened, leftovers: tup
 async def _repair_sourcing(
     request: RepairRequest, opened: _Opened, repairs: SourcingRepairs, observer: RepairObserver
 ) -> RepairedSourcing:
-    """Do what can be done about *repairs*. A resync connects anew, once there are leaders."""
+    """Do what can be done about *repairs*, in the order of `RepairKind`."""
+    cleared, in_use = await _clear(repairs.leftovers, opened)
+    resynced, behind = await _resync(request, repairs.standstills)
+    refilled = await _refill(request.topology, repairs.refills, opened, observer)
+    return RepairedSourcing(cleared=cleared, resynced=resynced, refilled=refilled, still_open=(*in_use, *behind))
+
+
+async def _clear(leftovers: Iterable[Leftover], opened: _Opened) -> tuple[tuple[Leftover, ...], list[str]]:
+    """Remove *leftovers*. Returns those that are gone, and what remains, in words."""
     cleared: list[Leftover] = []
-    refilled: list[Refill] = []
     still_open: list[str] = []
-    for leftover in repairs.leftovers:
+    for leftover in leftovers:
         if leftover.is_running:
             still_open.append(f"`{leftover.stream}` is in use by a running repair")
         else:
             await replay.remove_leftover(join_connections(opened), leftover)
             cleared.append(leftover)
-    stopped = tuple(planned for planned in repairs.standstills if planned.obstacle is None)
-    resynced: tuple[Standstill, ...] = ()
-    if stopped:
-        result = await resync_readers(
-            request.topology,
-            request.target,
-            timeout=max(request.timeout, _RESYNC_TIMEOUT),
-            mode=ResyncMode.ALL,
-            only=frozenset(planned.reader for planned in stopped),
-        )
-        resynced = select_resynced(stopped, result)
-        still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in result.behind]
-    for planned in repairs.refills:
-        if planned.obstacle is None:
-            connection = require_reached(opened[refill.choose_writing_region(request.topology, planned.lost)])
-            await refill.publish_lost_end(planned, connection, _make_tick(observer, planned.lost.origin))
-            refilled.append(planned)
-    return RepairedSourcing(
-        cleared=tuple(cleared), resynced=resynced, refilled=tuple(refilled), still_open=tuple(still_open)
+    return tuple(cleared), still_open
+
+
+async def _resync(
+    request: RepairRequest, standstills: Iterable[Standstill]
+) -> tuple[tuple[Standstill, ...], list[str]]:
+    """Resync readers. Returns those that have everything again, and what remains. Connects anew, once there are leaders."""
+    stopped = tuple(standstill for standstill in standstills if standstill.obstacle is None)
+    if not stopped:
+        return (), []
+    result = await resync_readers(
+        request.topology,
+        request.target,
+        timeout=max(request.timeout, _RESYNC_TIMEOUT),
+        mode=ResyncMode.ALL,
+        only=frozenset(standstill.reader for standstill in stopped),
     )
+    behind = [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in result.behind]
+    return select_resynced(stopped, result), behind
 
 
 def select_resynced(stopped: Iterable[Standstill], result: ResyncResult) -> tuple[Standstill, ...]:
@@ -280,11 +283,22 @@ def select_resynced(stopped: Iterable[Standstill], result: ResyncResult) -> tupl
     return tuple(standstill for standstill in stopped if standstill.reader not in behind)
 
 
+async def _refill(
+    topology: Topology, refills: Iterable[Refill], opened: _Opened, observer: RepairObserver
+) -> tuple[Refill, ...]:
+    """Publish the lost ends of write streams again, where nothing hinders it."""
+    refilled = tuple(planned for planned in refills if planned.obstacle is None)
+    for planned in refilled:
+        connection = require_reached(opened[refill.choose_writing_region(topology, planned.lost)])
+        await refill.publish_lost_end(planned, connection, _make_tick(observer, planned.lost.origin))
+    return refilled
+
+
 async def _plan_contents(
     request: RepairRequest, kinds: frozenset[RepairKind], connections: _Connections, observer: RepairObserver
-) -> tuple[list[Contents], ContentRepairs]:
-    """What the requested streams hold, and what to put in and to delete: of each stream as soon as it was read."""
-    read: list[Contents] = []
+) -> tuple[dict[str, Scan], ContentRepairs]:
+    """What the requested streams hold, by name, and what to put in and to delete: of each stream as soon as it was read."""
+    scans: dict[str, Scan] = {}
     replays: list[Replay] = []
     reused: list[ReusedSequences] = []
     doubled: list[Duplicates] = []
@@ -295,7 +309,7 @@ async def _plan_contents(
             continue
         tick = _make_tick(observer, stream.name)
         contents = await missing.read_contents(stream, connections, tick)
-        read.append(contents)
+        scans |= {scan.name: scan for scan in contents.scans}
         unread.update(contents.unread)
         if RepairKind.REPLAY in kinds:
             lacking = await missing.plan_replays(request.topology, contents, connections, tick)
@@ -304,38 +318,50 @@ async def _plan_contents(
             unread.update(lacking.unread)
         if RepairKind.DELETE in kinds:
             doubled += await duplicates.find_duplicates(contents, tick)
-    return read, ContentRepairs(replays=tuple(replays), reused=tuple(reused), duplicates=tuple(doubled), unread=unread)
+    return scans, ContentRepairs(replays=tuple(replays), reused=tuple(reused), duplicates=tuple(doubled), unread=unread)
 
 
 async def _repair_contents(
     topology: Topology,
-    read: Iterable[Contents],
+    scans: Mapping[str, Scan],
     repairs: ContentRepairs,
     connections: _Connections,
     observer: RepairObserver,
 ) -> RepairedContents:
-    """Put in what is missing and delete duplicates in what was *read*."""
+    """Do what can be done about *repairs* of the streams of *scans*, in the order of `RepairKind`."""
+    replayed, still_open = await _replay(topology, repairs.replays, connections, observer)
+    deleted = await _delete(repairs.duplicates, scans, observer)
+    return RepairedContents(replayed=replayed, deleted=deleted, still_open=still_open)
+
+
+async def _replay(
+    topology: Topology, replays: Iterable[Replay], connections: _Connections, observer: RepairObserver
+) -> tuple[tuple[Replay, ...], tuple[str, ...]]:
+    """Put in what is missing. Returns what readers took, and what remains, in words."""
     replayed: list[Replay] = []
-    deleted: list[Duplicates] = []
     still_open: list[str] = []
-    for planned in repairs.replays:
-        if planned.count:
-            tick = _make_tick(observer, planned.reader)
-            refused = await replay.replay_missing(topology, planned, connections, tick)
-            if (accepted := planned.exclude(refused, {})).count:
-                replayed.append(accepted)
-            if refused:
-                still_open.append(
-                    f"`{planned.reader}` did not take {refused.describe()} of `{planned.origin}`: it has taken messages with "
-                    "the same ids within its `duplicate_window`"
-                )
-    duplicated = {planned.reader: planned for planned in repairs.duplicates if planned.count}
-    for scan in (scan for contents in read for scan in contents.scans):
-        if scan.name in duplicated:
-            gone, _ = await duplicates.delete_duplicates(scan, _make_tick(observer, scan.name))
-            if gone:
-                deleted.append(replace(duplicated[scan.name], count=gone))
-    return RepairedContents(replayed=tuple(replayed), deleted=tuple(deleted), still_open=tuple(still_open))
+    for planned in (planned for planned in replays if planned.count):
+        refused = await replay.replay_missing(topology, planned, connections, _make_tick(observer, planned.reader))
+        if (accepted := planned.exclude(refused, {})).count:
+            replayed.append(accepted)
+        if refused:
+            still_open.append(
+                f"`{planned.reader}` did not take {refused.describe()} of `{planned.origin}`: it has taken messages with "
+                "the same ids within its `duplicate_window`"
+            )
+    return tuple(replayed), tuple(still_open)
+
+
+async def _delete(
+    planned: Iterable[Duplicates], scans: Mapping[str, Scan], observer: RepairObserver
+) -> tuple[Duplicates, ...]:
+    """Delete duplicates. Returns those of each stream, with the number of copies that were deleted."""
+    deleted: list[Duplicates] = []
+    for doubled in (doubled for doubled in planned if doubled.count):
+        gone, _ = await duplicates.delete_duplicates(scans[doubled.reader], _make_tick(observer, doubled.reader))
+        if gone:
+            deleted.append(replace(doubled, count=gone))
+    return tuple(deleted)
 
 
 def _make_tick(observer: RepairObserver, name: str) -> Tick:

@@ -79,9 +79,9 @@ async def _compare(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> 
 
 async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:
     """
-    Delete the copies, each after comparing both once more. Returns how many were deleted, and how many stay.
+    Find the copies again, and delete each after comparing both once more. Returns how many were deleted, and how many stay.
 
-    Copies that differ stay. Raises as requests do. If it is stopped anywhere, the next run finds the rest.
+    They may be millions, so the plan names only the first. Copies that differ stay. Raises as requests do. If it is stopped anywhere, the next run finds the rest.
     """
     gone = stayed = 0
     subject = naming.api_subject("STREAM.MSG.DELETE", scan.name)
