@@ -106,7 +106,7 @@ def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None
         last=last,
         pending=pending,
         age=age,
-        left=None if retention is None or age is None else max(0.0, retention - age),
+        lossy_in=None if retention is None or age is None else max(0.0, retention - age),
         retention=retention,
     )
 

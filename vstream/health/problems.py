@@ -90,7 +90,7 @@ def _is_down(region: RegionStatus) -> bool:
 
 def _describe_down(region: RegionStatus, pairs: Sequence[AssessedPair]) -> Problem:
     """One line for a region that does not answer at all."""
-    worst = min((pair.left for pair in pairs if pair.left is not None), default=None)
+    worst = min((pair.lossy_in for pair in pairs if pair.lossy_in is not None), default=None)
     left = "" if worst is None else f"; messages are lost in {format_duration(worst)}"
     silent = "its server does not answer" if region.servers == 1 else f"none of its {region.servers} servers answers"
     text = f"{region.problem}; {silent}{left}"
@@ -155,13 +155,13 @@ def _list_pair_problems(snapshot: Snapshot, pairs: Sequence[AssessedPair], down:
         if is_unmeasured(pair, snapshot):
             continue  # it is not known whether anything is wrong
         # Streams that do not answer are a problem of their own, and one is enough.
-        is_told = pair.origin not in snapshot.streams or (pair.reader not in snapshot.streams and pair.left is None)
+        is_told = pair.origin not in snapshot.streams or (pair.reader not in snapshot.streams and pair.lossy_in is None)
         if not is_told:
             groups.setdefault((pair.origin_place, pair.reader_place, pair.state), []).append(pair)
     for (origin, reader, state), group in groups.items():
         worst = max(group, key=lambda pair: pair.badness)
         times = f" ({len(group):,} streams)" if len(group) > 1 else ""
-        left = "" if worst.left is None else f"; messages are lost in {format_duration(worst.left)}"
+        left = "" if worst.lossy_in is None else f"; messages are lost in {format_duration(worst.lossy_in)}"
         check = sourcing.no_source if sourcing.lacks_source(worst, snapshot) else _PAIR_CHECKS.get(state)
         yield Problem(
             about=f"{origin} → {reader} {state.value}",

@@ -151,7 +151,7 @@ def _describe_pairs(status: Status) -> Iterator[_Family]:
         age.add(pair.age or 0.0, **labels)
         retention.add(pair.retention, **labels)
         # Of what is on its way, nobody wants an alarm.
-        left.add(None if pair.state is PairState.OK else pair.left, **labels)
+        left.add(None if pair.state is PairState.OK else pair.lossy_in, **labels)
         if pair.state is not PairState.OK:
             states.add(1, **labels, state=pair.state.value)
     yield from (pending, sequence, age, left, retention, states)

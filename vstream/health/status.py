@@ -51,7 +51,7 @@ class AssessedPair:
     """Upper bound of messages that have not arrived; None if not known."""
     age: float | None = None
     """Age of the oldest of them; None if there is none."""
-    left: float | None = None
+    lossy_in: float | None = None
     """Time until the origin drops a message that the reader has not taken; None if it keeps all, or nothing waits."""
     retention: float | None = None
     """How long the origin keeps a message at present; None for ever."""
@@ -71,8 +71,8 @@ class AssessedPair:
     @property
     def badness(self) -> tuple[int, float, float, int]:
         """A key to find the worst of several."""
-        left = -self.left if self.left is not None else float("-inf")
-        return _BADNESS[self.state], left, self.age or 0.0, self.pending or 0
+        lossy_in = -self.lossy_in if self.lossy_in is not None else float("-inf")
+        return _BADNESS[self.state], lossy_in, self.age or 0.0, self.pending or 0
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -88,7 +88,7 @@ class AssessedPair:
             "cursor": self.cursor,
             "pending": self.pending,
             "oldest_pending_age_s": None if self.age is None else round(self.age, 3),
-            "lossy_in_s": None if self.left is None else round(self.left, 3),
+            "lossy_in_s": None if self.lossy_in is None else round(self.lossy_in, 3),
             "kept_s": None if self.retention is None else round(self.retention, 3),
             "margin_s": None if self.margin is None else round(self.margin, 3),
         }
@@ -352,7 +352,7 @@ def _cell_as_dict(worst: AssessedPair, pending: int | None) -> dict[str, Json]:
         "stream": worst.virtual,
         "pending": pending,
         "oldest_pending_age_s": None if worst.age is None else round(worst.age, 3),
-        "lossy_in_s": None if worst.left is None else round(worst.left, 3),
+        "lossy_in_s": None if worst.lossy_in is None else round(worst.lossy_in, 3),
     }
 
 

@@ -259,9 +259,9 @@ def _kill_silent_java(log: Path, before: Sequence[psutil.Process], has_started: 
 
     PySpark waits for the port as long as Java runs, and Java would run for ever.
     """
-    give_up = time.monotonic() + _LAUNCH_TIMEOUT
+    deadline = time.monotonic() + _LAUNCH_TIMEOUT
     while not has_started.wait(_POLL_SECONDS):
-        if time.monotonic() > give_up or _CANNOT_SAY in (_log_tail(log) or ""):
+        if time.monotonic() > deadline or _CANNOT_SAY in (_log_tail(log) or ""):
             _kill_children(before)
             return
 

@@ -203,8 +203,8 @@ def _render_cell(pair: AssessedPair | None, pending: int | None) -> Text:
         words.append(pair.state.value)
     if pair.age is not None:
         words.append(format_duration(pair.age))
-    if pair.left is not None and pair.state is not PairState.OK:
-        words.append(f"(lossy in {format_duration(pair.left)})")
+    if pair.lossy_in is not None and pair.state is not PairState.OK:
+        words.append(f"(lossy in {format_duration(pair.lossy_in)})")
     return Text.assemble((f"{mark} ", style), " ".join(words))
 
 
