@@ -19,6 +19,7 @@ from rich.progress import Progress
 
 from tests.support import single_server
 from tests.support.probe_lab import REGIONS, render, topology
+from tests.support.topologies import begin_topology
 from vstream.cli.views.repair import RepairView
 from vstream.errors import RefusedError, VstreamError
 from vstream.health.live import gaps, lag
@@ -31,9 +32,12 @@ from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.jetstream.source_header import parse_provenance, parse_replay
+from vstream.lint.check_topology import check_topology
+from vstream.render.pipeline import render_bundle
 
 if TYPE_CHECKING:
     from vstream.servers.target_servers import TargetServers
+    from vstream.topology.model import Topology
 
 pytestmark = pytest.mark.server
 
@@ -43,6 +47,9 @@ EAST = "foo-read-east"
 WEST = "foo-write-west"
 READ = tuple(f"foo-read-{region}" for region in REGIONS)
 (STREAM,) = topology().streams
+HOMED = begin_topology("probed", "2.10", west=1, central=1, east=1) + (
+    "streams: {foo: {subjects: [foo.>], consistency: homed, home: west}}\n"
+)
 LATE_CLOCK = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() - 600)
 """That of a machine whose time is ten minutes behind that of the servers."""
 
@@ -113,10 +120,10 @@ class Regions:
             assert time.monotonic() < deadline, (count, number)
             await asyncio.sleep(0.02)
 
-    async def find_reused_sequences(self) -> dict[str, str]:
+    async def find_reused_sequences(self, of: Topology | None = None) -> dict[str, str]:
         """By reader, what the west has stored again under sequences that the reader had taken."""
         request = pipeline.RepairRequest(
-            topology=topology(),
+            topology=of or topology(),
             target=cast("TargetServers", None),
             kinds=frozenset({pipeline.RepairKind.REPLAY}),
             streams=frozenset({STREAM.name}),
@@ -126,9 +133,10 @@ class Regions:
         observer = RepairView(Progress(disable=True), is_text=False)
         _, plan = await pipeline._plan_contents(request, request.kinds, self.connections, observer)
         result = pipeline.RepairResult(request=request, contents=plan)
+        assert not plan.unread, "unread"
         assert (result.outcome is pipeline.RepairEnd.OPEN) == bool(plan.reused)
         assert result.as_dict()["reused"] == [reused.as_dict() for reused in plan.reused]
-        assert {reused.origin for reused in plan.reused} <= {WEST}
+        assert {reused.origin for reused in plan.reused} <= {WEST, STREAM.name}
         return {reused.reader: reused.sequences.describe() for reused in plan.reused}
 
     async def look(self) -> tuple[Replay, ...]:
@@ -575,11 +583,11 @@ async def test_a_subject_that_is_no_text_hides_nothing_else_and_is_not_put_in_un
 
 
 class LostEnd:
-    """A power loss: the west's write stream comes back as its disk had it once."""
+    """A power loss: *stream* comes back as its disk had it once."""
 
-    def __init__(self, regions: Regions, directory: Path) -> None:
+    def __init__(self, regions: Regions, directory: Path, stream: str = WEST) -> None:
         self.regions = regions
-        self.stored = directory / "store" / "jetstream" / "$G" / "streams" / WEST
+        self.stored = directory / "store" / "jetstream" / "$G" / "streams" / stream
         self.kept = directory / "kept"
 
     async def keep(self) -> None:
@@ -628,6 +636,46 @@ async def test_what_took_the_sequences_of_lost_messages_is_told(regions: Regions
     for _, seq, _, _ in skipped[:-1]:
         await regions.api(f"STREAM.MSG.DELETE.{WEST}", {"seq": seq})
     assert await regions.find_reused_sequences() == {}
+
+
+async def test_what_took_the_sequences_of_lost_messages_is_told_of_mirrors(regions: Regions, tmp_path: Path) -> None:
+    homed = check_topology(HOMED.encode(), "homed.yaml").require()
+    configs = {stream.config.name: stream.config.fields for stream in render_bundle(homed).streams}
+    for name, config in configs.items():
+        await regions.api(f"STREAM.CREATE.{name}", {**config, "placement": None})
+
+    async def publish(*texts: str) -> None:
+        deadline = time.monotonic() + 60
+        for text in texts:
+            while True:
+                try:
+                    await regions.connection.request("foo.a", text.encode())
+                    break
+                except VstreamError:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.05)
+
+    async def until_mirrored(last: int) -> None:
+        deadline = time.monotonic() + 60
+        while {(await regions.api(f"STREAM.INFO.{name}"))["state"]["last_seq"] for name in configs} != {last}:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+
+    disk = LostEnd(regions, tmp_path, STREAM.name)
+    await publish("1", "2")
+    await until_mirrored(2)
+    await disk.keep()
+    await publish("same", "lost", "lost")
+    await until_mirrored(5)
+    assert await regions.find_reused_sequences(homed) == {}
+    await disk.lose()
+    await publish("same", "new", "new", "later")
+    await until_mirrored(6)
+    mirrors = configs.keys() - {STREAM.name}
+    assert await regions.find_reused_sequences(homed) == dict.fromkeys(mirrors, "4-5")
+    await regions.api(f"STREAM.DELETE.{min(mirrors)}")
+    with pytest.raises(AssertionError, match="unread"):
+        await regions.find_reused_sequences(homed)
 
 
 async def test_where_the_last_of_a_subject_counts_what_was_replaced_since_is_not_told(

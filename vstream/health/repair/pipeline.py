@@ -14,7 +14,8 @@ from vstream.health.live.resync_readers import ResyncMode, ResyncResult, resync_
 from vstream.health.pairs import assess_pairs
 from vstream.health.repair.contents import ContentRepairs, Duplicates, RepairedContents, Replay, ReusedSequences
 from vstream.health.repair.live import duplicates, missing, refill, replay
-from vstream.health.repair.live.scan import Scan, Tick
+from vstream.health.repair.live.reused import find_changed_mirrors
+from vstream.health.repair.live.scan import Fetcher, Scan, Tick
 from vstream.health.repair.sourcing import (
     Leftover,
     Refill,
@@ -304,10 +305,16 @@ async def _plan_contents(
     doubled: list[Duplicates] = []
     unread: dict[str, str] = {}
     for stream in request.topology.streams:
-        # Copies must name their origin: mirrors have its sequences instead.
-        if stream.name not in request.streams or stream.consistency.has_origin:
+        if stream.name not in request.streams:
             continue
         tick = _make_tick(observer, stream.name)
+        # Nothing is put in or deleted where copies do not name their origin: mirrors have its sequences instead.
+        if stream.consistency.has_origin:
+            if RepairKind.REPLAY in kinds:
+                changed, uncompared = await find_changed_mirrors(Fetcher(request.topology, stream, connections, tick))
+                reused += changed
+                unread.update(uncompared)
+            continue
         contents = await missing.read_contents(stream, connections, tick)
         scans |= {scan.name: scan for scan in contents.scans}
         unread.update(contents.unread)
@@ -347,7 +354,7 @@ async def _replay(
         if refused:
             still_open.append(
                 f"`{planned.reader}` did not take {refused.describe()} of `{planned.origin}`: it has taken messages with "
-                "the same ids within its `duplicate_window`"
+                "the same ids within its `duplicate_window`, or may store no more (`vstream doctor`)"
             )
     return tuple(replayed), tuple(still_open)
 

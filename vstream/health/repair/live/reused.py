@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 from hashlib import sha256
 from typing import NamedTuple
 
+from vstream.errors import VstreamError
 from vstream.health.repair.contents import ReusedSequences
 from vstream.health.repair.live.newest import read_subject_state
 from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Scan, is_missing, read_provenances
@@ -23,6 +25,7 @@ from vstream.jetstream.direct import ANY_SUBJECT, DirectMessage
 from vstream.jetstream.source_header import MSG_ID
 from vstream.timing import SECOND_NS
 from vstream.topology import physical
+from vstream.topology.model import Role
 from vstream.topology.replication import PhysicalStream, physical_streams
 from vstream.topology.stream_limits import PER_SUBJECT
 
@@ -64,6 +67,57 @@ async def find_reused_sequences(
                 )
                 result.append(reused)
     return tuple(result)
+
+
+async def find_changed_mirrors(fetcher: Fetcher) -> tuple[tuple[ReusedSequences, ...], Mapping[str, str]]:
+    """What mirrors hold otherwise than the origin of their stream, and by name, why others could not be compared."""
+    parts = physical_streams(fetcher.stream)
+    origin = next(part for part in parts if part.role is Role.ORIGIN)
+    changed: list[ReusedSequences] = []
+    unread: dict[str, str] = {}
+    for mirror in parts:
+        if mirror.name == origin.name:
+            continue
+        try:
+            sequences = await _compare_mirror(fetcher, origin, mirror)
+        except VstreamError as error:
+            unread[mirror.name] = error.message
+        else:
+            if sequences:
+                changed.append(
+                    ReusedSequences(
+                        virtual=origin.virtual,
+                        reader=mirror.name,
+                        place=mirror.place,
+                        origin=origin.name,
+                        sequences=sequences,
+                    )
+                )
+    return tuple(changed), unread
+
+
+async def _compare_mirror(fetcher: Fetcher, origin: PhysicalStream, mirror: PhysicalStream) -> SequenceSet:
+    """The sequences at which *mirror* and *origin* hold messages that differ."""
+    suspects = SequenceSet()
+    async with (
+        aclosing(fetcher.read_headers(origin.name, origin.name)) as originals,
+        aclosing(fetcher.read_headers(mirror.name, mirror.name)) as copies,
+    ):
+        seq, copy = 0, None
+        async for original_seq, original in originals:
+            while seq < original_seq and (following := await anext(copies, None)) is not None:
+                seq, copy = following
+            # A mirror keeps the times of what it mirrors.
+            if copy is not None and seq == original_seq and copy.time != original.time:
+                suspects.add(seq)
+    stored: dict[int, _Fingerprint] = {}
+    async for seq, message in fetcher.fetch(origin, origin.name, suspects):
+        stored[seq] = _make_fingerprint(message, message.subject)
+    different = SequenceSet()
+    async for seq, message in fetcher.fetch(mirror, mirror.name, suspects):
+        if seq in stored and stored[seq] != _make_fingerprint(message, message.subject):
+            different.add(seq)
+    return different
 
 
 async def _find_suspects(

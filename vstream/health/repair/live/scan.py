@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -225,7 +225,7 @@ class Fetcher:
         subject = physical.stored_subject(self.topology.naming, self.stream, origin.place, message.subject)
         return replace(message, subject=subject)
 
-    async def read_headers(self, origin: str, holder: str) -> AsyncIterator[tuple[int, StoredMessage]]:
+    async def read_headers(self, origin: str, holder: str) -> AsyncGenerator[tuple[int, StoredMessage], None]:
         """All that *holder* has of *origin*, without contents, each with its sequence there."""
         async for message, provenance in read_provenances(self.connections[holder], holder, 1, self.tick):
             if holder == origin:
