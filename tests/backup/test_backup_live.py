@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.backups import (
+    DIES_BETWEEN,
     DIES_LAST,
     DIES_LATER,
     NAME,
@@ -26,7 +27,9 @@ from tests.support.backups import (
     stopped_command,
 )
 from tests.support.publish_load import Load, compare, under_load
-from vstream.lab.endpoints import list_client_endpoints
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import connect
+from vstream.lab.endpoints import list_client_endpoints, list_endpoints
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
@@ -107,6 +110,27 @@ async def test_what_no_reader_had_and_has_expired_since_is_restored_everywhere(t
         for region in REGIONS:
             assert await compare(NAME, region, f"{stream}-read-{region}", load) == ([], [], []), (stream, region)
     await command("plan", file, "--detailed-exitcode")
+    await command("lab", "down", NAME, "--purge")
+
+
+async def test_what_clients_do_between_two_restores_stays_done(tmp_path: Path) -> None:
+    """They publish, and delete a consumer that the backup has."""
+    file, directory = tmp_path / "topology.yaml", tmp_path / "backup"
+    homed = "hom: {subjects: [hom.>], consistency: homed, home: west, consumers: {reader: {}}}"
+    file.write_text(document(1, f"streams:\n  {homed}\n{FOO}"))
+    await command("lab", "up", file, "--links", "none")
+    await command("apply", file, "--yes")
+    await command("backup", "take", directory, file)
+    await start_again(file, "--links", "none")
+    await killed_before_the_end("backup", "restore", directory, file, "--yes", program=DIES_BETWEEN)
+    async with connect(list_client_endpoints(NAME)["west"], "west") as client:
+        published = await client.request_json("hom.1", {})
+    assert published.get("seq") == 1, published
+    async with connect(list_endpoints(NAME)["west"], "west") as connection:
+        admin = JetStreamAdmin(connection)
+        await admin.delete_consumer((await admin.consumer("hom", "reader")).config)
+        await command("backup", "restore", directory, file, "--yes")
+        assert (await admin.info("hom"))["state"]["messages"] == 1
     await command("lab", "down", NAME, "--purge")
 
 

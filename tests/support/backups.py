@@ -98,6 +98,26 @@ restore._Restored.attach = attach_or_die
 run()
 """
 """The same, killed when all streams are there, and readers take from no other yet."""
+DIES_BETWEEN = """
+import os
+import signal
+
+from vstream.backup import restore
+from vstream.cli.app import run
+
+make = restore._Restored.make
+
+
+async def make_or_die(stream):
+    if stream.name == "foo-read-east":
+        os.kill(os.getpid(), signal.SIGKILL)
+    await make(stream)
+
+
+restore._Restored.make = make_or_die
+run()
+"""
+"""The same, killed when all streams that clients publish to are there, and readers are not."""
 DIES_LAST = """
 import os
 import signal

@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from vstream.backup.directory import BackupDirectory, BackupRecord, SavedStream
@@ -269,18 +270,27 @@ class _Restored:
 
     async def make(self) -> None:
         """Restore it, unless it is whole, with consumers that are not ahead of it."""
-        info = await self._read_info()
+        info, last = await self._read_info(), int(self._saved.state["last_seq"])
         if info is not None:
             self._require_mark(info)
-        if info is not None and not (await self._is_whole(info) and await self._is_finished(info)):
-            await self._admin.delete(self.name)
-            info = None
+            if _is_confirmed(info) and self._has_all_messages(info):
+                return  # what clients have done since stays: a consumer that is missing was deleted by somebody
+            if not (self._has_all_messages(info) and await self._listens()):
+                await self._admin.delete(self.name)
+                info = None
+            elif (missing := await self._find_missing()) is not None:
+                raise RefusedError(
+                    f"{missing}, and clients may have published to it since it was restored",
+                    hint="make the consumer (`nats consumer add`), or delete the stream if nobody has; then run this again",
+                )
         if info is None:
             await self._send()
-            info = await self._wait_until_whole()
-        if not _is_confirmed(info):
-            await ask_until_available(lambda: self._admin.update(self._config_with(self._marks)))
-        await self._bring_consumers_back(int(info["state"]["last_seq"]))
+            if (missing := await self._find_missing()) is not None:
+                raise VstreamError(f"{missing} after the restore: see the servers' logs")
+            last = int((await ask_until_available(lambda: self._admin.info(self.name)))["state"]["last_seq"])
+        await self._bring_consumers_back(last)
+        # Only now: what is confirmed is not looked at again.
+        await ask_until_available(lambda: self._admin.update(self._config_with(self._marks)))
 
     def _require_mark(self, info: Mapping[str, Any]) -> None:
         """Raise RefusedError where a restore from a copy of the backup was faster: clients may be back."""
@@ -290,33 +300,36 @@ class _Restored:
                 hint="run this again: it continues if anything is left",
             )
 
-    async def _wait_until_whole(self) -> dict[str, Any]:
-        """Its state once its consumers exist: servers announce them after the stream."""
+    async def _find_missing(self) -> str | None:
+        """What it lacks, None as soon as it lacks nothing: servers announce its consumers after the stream."""
         deadline = time.monotonic() + _CONSUMERS_TIMEOUT
         while True:
             info = await self._read_info()
-            if info is not None and await self._is_whole(info):
-                return info
+            if info is None or not self._has_all_messages(info):
+                missing = f"`{self.name}` lacks messages"
+            elif (consumer := await self._find_missing_consumer()) is not None:
+                missing = f"`{self.name}` lacks its consumer `{consumer}`"
+            else:
+                return None
             if time.monotonic() > deadline:
-                raise VstreamError(f"`{self.name}` is not complete after the restore: see the servers' logs")
+                return missing
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _is_whole(self, info: Mapping[str, Any]) -> bool:
-        """Whether all of it is there. Lists of consumers would wait 4 s for one that has no leader yet."""
-        if int(info["state"]["last_seq"]) < int(self._saved.state["last_seq"]):
-            return False
+    def _has_all_messages(self, info: Mapping[str, Any]) -> bool:
+        return int(info["state"]["last_seq"]) >= int(self._saved.state["last_seq"])
+
+    async def _find_missing_consumer(self) -> str | None:
+        """The first one that does not answer. Lists of consumers would wait 4 s for one that has no leader yet."""
         for consumer in self._saved.consumers:
             try:
                 if await self._admin.find_consumer(self.name, consumer, timeout=_SOON_TIMEOUT) is None:
-                    return False
+                    return consumer
             except NotReachableError:
-                return False
-        return True
+                return consumer
+        return None
 
-    async def _is_finished(self, info: Mapping[str, Any]) -> bool:
-        """Whether a server has said so, or it listens: then it may have taken what clients have published since, and stays."""
-        if _is_confirmed(info):
-            return True
+    async def _listens(self) -> bool:
+        """Whether clients can publish to it: then it may have taken what they have published since, and stays."""
         try:
             for subject in self._config.subjects:
                 # A stream that listens refuses this, and stores nothing.
@@ -357,7 +370,7 @@ class _Restored:
             if max(consumer.delivered, consumer.ack_floor) > last:
                 await self._admin.delete_consumer(consumer.config)
                 config = continue_from(consumer.config, self.name, min(consumer.ack_floor, last))
-                await self._admin.create_consumer(config)
+                await ask_until_available(partial(self._admin.create_consumer, config))
 
     async def attach(self) -> None:
         """Give it the sources that it had, each beginning after what is stored of it. The mark goes, unless a limit comes later."""
