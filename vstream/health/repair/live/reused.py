@@ -58,14 +58,7 @@ async def find_reused_sequences(
             if not suspects[scan.name]:
                 continue
             if sequences := await _find_different(fetcher, origin, scan, suspects[scan.name]):
-                reused = ReusedSequences(
-                    virtual=origin.virtual,
-                    reader=scan.name,
-                    place=scan.place,
-                    origin=origin.name,
-                    sequences=sequences,
-                )
-                result.append(reused)
+                result.append(_describe_reuse(origin, scan, sequences))
     return tuple(result)
 
 
@@ -84,16 +77,14 @@ async def find_changed_mirrors(fetcher: Fetcher) -> tuple[tuple[ReusedSequences,
             unread[mirror.name] = error.message
         else:
             if sequences:
-                changed.append(
-                    ReusedSequences(
-                        virtual=origin.virtual,
-                        reader=mirror.name,
-                        place=mirror.place,
-                        origin=origin.name,
-                        sequences=sequences,
-                    )
-                )
+                changed.append(_describe_reuse(origin, mirror, sequences))
     return tuple(changed), unread
+
+
+def _describe_reuse(origin: PhysicalStream, reader: Scan | PhysicalStream, sequences: SequenceSet) -> ReusedSequences:
+    return ReusedSequences(
+        virtual=origin.virtual, reader=reader.name, place=reader.place, origin=origin.name, sequences=sequences
+    )
 
 
 async def _compare_mirror(fetcher: Fetcher, origin: PhysicalStream, mirror: PhysicalStream) -> SequenceSet:
