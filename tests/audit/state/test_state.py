@@ -274,6 +274,7 @@ def test_what_was_right_before_is_not_judged_again(spark: SparkSession, tmp_path
 
 
 @pytest.mark.night
+@pytest.mark.timeout(1800)
 def test_random_timelines_have_the_verdict_of_a_whole_audit(spark: SparkSession, tmp_path: Path) -> None:
     random = Random(18)
     timelines = [Timeline(seed, f"v{seed}") for seed in range(1500)]
