@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from vstream.findings import Related, Severity, Span
+from vstream.lint.reading.accounts import imports_of
 from vstream.lint.reading.nodes import entry, option, table, values_in
 from vstream.lint.rule import Violation, make_refusal, rule, suggest_closest
 from vstream.lint.rules.server_values import (
@@ -332,6 +333,19 @@ def _check_leaves_beside_gateways(server: ServerConf, parts: Iterable[ServerConf
         )
 
 
+def _check_prefixed_imports(server: ServerConf) -> Iterator[Violation]:
+    """A server reads the options of an import in any order, and sees the contradiction in some of them only (server/opts.go)."""
+    for account in server.accounts:
+        for account_import in imports_of(account):
+            prefix = account_import.prefix
+            if account_import.kind == "stream" and prefix is not None and account_import.to is not None:
+                yield Violation(
+                    at=prefix.span,
+                    message="an import has both `prefix` and `to`: the server refuses it at one start, and takes it at another",
+                    hint="remove one of them",
+                )
+
+
 def _check_advertised(server: ServerConf) -> Iterator[Violation]:
     places = (
         option(server.root, "client_advertise"),
@@ -360,6 +374,7 @@ _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _check_cluster_without_routes,
     _check_system_jetstream,
     _check_https,
+    _check_prefixed_imports,
     _check_advertised,
     check_single_guest,
     check_beside_operator,
