@@ -203,6 +203,16 @@ def test_variables_can_come_from_a_file(here: Path) -> None:
     assert [line.split(": ")[0:2] for line in ran.out.splitlines()] == [["a.conf:3:7", "error VS012"]]
 
 
+@pytest.mark.parametrize("line", ["PORT 4222", "PORT: 4222", SECRET, "=4222", "A B=4222"])
+def test_a_line_of_a_file_of_variables_that_sets_none_is_refused_and_not_shown(here: Path, line: str) -> None:
+    (here / "test.env").write_text(f"# of the tests\n\nHOST=a\n{line}\n")
+    (here / "a.conf").write_text("port: $PORT\n")
+    ran = vstream("lint", "a.conf", "--env-file", "test.env")
+    assert (ran.code, ran.out) == (3, "")
+    assert "test.env: line 4 is not NAME=VALUE" in ran.err
+    assert line not in ran.err
+
+
 def test_a_variable_whose_value_reads_as_a_number_gets_quotes_that_stay(here: Path) -> None:
     (here / "a.conf").write_text("authorization { user: a, password: $PASS }\n")
     for value, codes in (("10k", ["VS424"]), ("'10k'", ["VS424"]), ("""'"10k"'""", [])):

@@ -33,8 +33,8 @@ LONG_AGO = datetime.now(UTC) - timedelta(days=30)
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
 
 
-async def connect_command(port: int, ca: str, patience: float) -> None:
-    connection = await open_connection(_endpoint(port, ca), "west", timeout=patience)
+async def connect_command(port: int, ca: str, patience: float, *, scheme: str = "tls") -> None:
+    connection = await open_connection(_endpoint(port, ca, scheme), "west", timeout=patience)
     await connection.close()
 
 
@@ -66,8 +66,8 @@ def ask_monitoring(https: int, ca: str) -> None:
     asyncio.run(monitoring.read_varz(url))
 
 
-def _endpoint(port: int, ca: str) -> Endpoint:
-    return Endpoint(urls=(f"tls://127.0.0.1:{port}",), user="ops", password=SECRET, tls_ca=ca)
+def _endpoint(port: int, ca: str, scheme: str = "tls") -> Endpoint:
+    return Endpoint(urls=(f"{scheme}://127.0.0.1:{port}",), user="ops", password=SECRET, tls_ca=ca)
 
 
 @pytest.fixture(autouse=True)
@@ -157,6 +157,15 @@ def test_no_client_trusts_a_certificate_that_is_wrong(
     log = (tmp_path / "server.log").read_text().lower()
     assert "authentication error" not in log  # nobody has said who he is
     assert (certificate == "right") == ("tls handshake error" not in log)
+
+
+@pytest.mark.filterwarnings("ignore:parameter 'timeout':DeprecationWarning")
+def test_schemes_are_understood_in_capitals(authority: trustme.CA, ca: str, secret: Path, tmp_path: Path) -> None:
+    with serving(show("right", authority), tmp_path) as (port, _, socket):
+        asyncio.run(connect_command(port, ca, 60.0, scheme="TLS"))
+        asyncio.run(connect_command(port, ca, 60.0, scheme="NATS"))
+        asyncio.run(connect_command(socket, ca, 60.0, scheme="WSS"))
+        connect_audit(port, ca, 60.0, secret, scheme="TLS")
 
 
 @pytest.mark.filterwarnings("ignore:parameter 'timeout':DeprecationWarning")

@@ -40,15 +40,15 @@ def save_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
 
 
 def test_a_contexts_secrets_are_used(save_context: Saved) -> None:
-    inbox = {"inbox_prefix": "_INBOX.vstream"}
-    assert make_connection_options(save_context(token="s3cret"), "west") == {"token": "s3cret", **inbox}
+    connection = {"servers": ["nats://127.0.0.1:1"], "inbox_prefix": "_INBOX.vstream"}
+    assert make_connection_options(save_context(token="s3cret"), "west") == {"token": "s3cret", **connection}
     assert make_connection_options(save_context(user="u", password="p"), "west") == {
         "user": "u",
         "password": "p",
-        **inbox,
+        **connection,
     }
     # The nats CLI connects with an empty password then.
-    assert make_connection_options(save_context(user="u"), "west") == {"user": "u", "password": "", **inbox}
+    assert make_connection_options(save_context(user="u"), "west") == {"user": "u", "password": "", **connection}
     assert save_context(user="u", inbox_prefix="_INBOX.u").inbox == "_INBOX.u"
     assert save_context(user="audit-west").inbox == "_INBOX.vstream.audit"
     assert "s3cret" not in repr(save_context(token="s3cret", password="s3cret"))

@@ -205,7 +205,7 @@ async def killed_before_the_end(*arguments: str | Path, program: str = DIES) -> 
 async def take(region: str, number: int, *, stream: str = "foo") -> list[str]:
     """The next *number* messages of the durable `reader`, each acknowledged."""
     endpoint = list_endpoints(NAME)[region]
-    client = await nats.connect(list(endpoint.urls), **make_connection_options(endpoint, region), connect_timeout=30)
+    client = await nats.connect(**make_connection_options(endpoint, region), connect_timeout=30)
     try:
         context: JetStreamContext = client.jetstream(timeout=60)
         reader = await context.pull_subscribe_bind(durable="reader", stream=f"{stream}-read-{region}")

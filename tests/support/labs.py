@@ -122,7 +122,6 @@ async def client(name: str, region: str, user: str = "app") -> AsyncIterator[Cli
         refused.append(str(error))
 
     connection = await nats.connect(
-        list(endpoint.urls),
         error_cb=remember,
         reconnect_time_wait=0.1,
         **make_connection_options(endpoint, region),

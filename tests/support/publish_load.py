@@ -126,7 +126,7 @@ async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIter
     for region, client in clients.items():
         endpoint = endpoints[region]
         options = make_connection_options(endpoint, region)
-        await client.connect(list(endpoint.urls), error_cb=_quiet, **options, connect_timeout=30)
+        await client.connect(error_cb=_quiet, **options, connect_timeout=30)
     tasks = {region: asyncio.create_task(load.publish(client, region)) for region, client in clients.items()}
     try:
         yield tasks

@@ -65,7 +65,7 @@ class TidyClient(Client):
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        if any(url.startswith(("ws:", "wss:")) for url in endpoint.urls):
+        if any(url.lower().startswith(("ws:", "wss:")) for url in endpoint.urls):
             with suppress(ImportError):  # then the library says so when it connects
                 vars(transport).update(aiohttp=import_module("aiohttp"), multidict=import_module("multidict"))
         super().__init__()

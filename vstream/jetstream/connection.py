@@ -311,7 +311,6 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
     try:
         async with asyncio.timeout(timeout):
             await client.connect(
-                list(endpoint.urls),
                 name="vstream",
                 error_cb=remember,
                 closed_cb=client.end_waiting,

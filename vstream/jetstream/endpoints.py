@@ -57,7 +57,10 @@ def make_connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
     """The client library's options for *endpoint*. Raises VstreamError if a file or variable is missing or refused."""
     reader = f"region `{region}`"
     check_plaintext(endpoint.plaintext_hosts, reader)
-    options: dict[str, Any] = {"inbox_prefix": endpoint.inbox}
+    # The library takes a scheme in capitals for a host.
+    addresses = [url.rpartition("://") for url in endpoint.urls]
+    servers = [f"{scheme.lower()}{separator}{rest}" for scheme, separator, rest in addresses]
+    options: dict[str, Any] = {"servers": servers, "inbox_prefix": endpoint.inbox}
     if endpoint.creds:
         options["user_credentials"] = _require_file(endpoint.creds, region, "credentials")
         read_credentials(Path(options["user_credentials"]))

@@ -146,7 +146,6 @@ async def open_reconnecting(
     try:
         async with asyncio.timeout(within):
             await client.connect(
-                list(endpoint.urls),
                 name=name,
                 error_cb=remember,
                 connect_timeout=SERVER_TIMEOUT,

@@ -93,11 +93,18 @@ def read_environment(names: Sequence[str], env_files: Sequence[Path]) -> Mapping
             lines = file.read_text(encoding="utf-8").splitlines()
         except (OSError, ValueError) as error:
             raise VstreamError(f"{file} cannot be read: {error}") from None
-        for line in lines:
-            name, separator, value = line.strip().removeprefix("export ").partition("=")
-            if separator and not name.startswith("#"):
-                # As a shell reads it: quotes within the quotes are the server's.
-                variables[name.strip()] = re.sub(r"^(['\"])(.*)\1$", r"\2", value.strip())
+        for number, line in enumerate(lines, start=1):
+            assignment = line.strip()
+            if not assignment or assignment.startswith("#"):
+                continue
+            name, separator, value = assignment.removeprefix("export ").partition("=")
+            if not separator or len(name.split()) != 1:
+                # Without the line itself: it may be part of a secret.
+                raise VstreamError(
+                    f"{file}: line {number} is not NAME=VALUE", hint="a line that begins with # is a comment"
+                )
+            # As a shell reads it: quotes within the quotes are the server's.
+            variables[name.strip()] = re.sub(r"^(['\"])(.*)\1$", r"\2", value.strip())
     for name in names:
         if name not in os.environ:
             raise VstreamError(f"the environment has no `{name}`", hint="set it, or leave `--env` out")

@@ -41,6 +41,16 @@ def test_options_that_are_not_given_have_defaults() -> None:
     )
 
 
+@pytest.mark.parametrize("address", ["nats://[::1", "[::1", "nats://a:99999", "a:client", "nats://"])
+def test_a_server_without_a_usable_address_is_refused(address: str) -> None:
+    with pytest.raises(VstreamError) as refused:
+        parse_options(GIVEN | {"servers": f"nats://a:4222, {address}"})
+    assert (refused.value.message, refused.value.hint) == (
+        f"`{address}` is not the address of a server",
+        "write `nats://host:4222`",
+    )
+
+
 def test_option_names_are_in_any_case_and_numbers_may_have_underscores() -> None:
     options = parse_options(
         GIVEN | {"Rows_Per_Task": "1_000", "PAYLOAD": "True", "read_by": "auto", "until": "2026-11-20T17:00:00.5"}

@@ -16,9 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
-from vstream.audit.connector.login import Login, load_login
+from vstream.audit.connector.login import Login, load_login, split_address
 from vstream.audit.connector.values import Access
 from vstream.credentials import check_plaintext
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
@@ -340,7 +339,7 @@ def _open(access: Access) -> Client:
         check_plaintext(endpoint.plaintext_hosts, "the machine that reads")
     problems: list[str] = []
     for url in who.servers:
-        parsed = urlsplit(url if "://" in url else f"nats://{url}")
+        parsed = split_address(url)
         host, port = parsed.hostname or "", parsed.port or DEFAULT_PORT
         if parsed.scheme in {"ws", "wss"}:
             problems.append(f"{host}:{port}: an audit cannot use WebSockets: name a `nats://` or `tls://` address")

@@ -10,6 +10,7 @@ import ssl
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 from pyspark import SparkFiles
 
@@ -92,6 +93,19 @@ def load_login(access: Access) -> Login:
         tls=_make_tls_context(access),
         inbox=access.inbox or inbox_of(access.user),
     )
+
+
+def split_address(url: str) -> SplitResult:
+    """The parts of *url*, which may lack a scheme. Raises VstreamError if it is no address."""
+    try:
+        parts = urlsplit(url if "://" in url else f"nats://{url}")
+        is_address = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        address = url.rpartition("@")[2]  # without a password
+        raise VstreamError(f"`{address}` is not the address of a server", hint="write `nats://host:4222`")
+    return parts
 
 
 def find_file(name: str) -> Path:

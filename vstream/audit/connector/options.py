@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
+from vstream.audit.connector.login import split_address
 from vstream.audit.connector.values import ACCESS_FIELDS, PATHS, Access, StreamRef
 from vstream.errors import VstreamError
 from vstream.formatting import suggest_name
@@ -209,7 +209,7 @@ def _require_known_option(name: str) -> None:
 def _parse_access(options: Mapping[str, str]) -> Access:
     servers = _split_words(options.get("servers", ""))
     for url in servers:
-        if "@" in urlsplit(url if "://" in url else f"nats://{url}").netloc:
+        if "@" in split_address(url).netloc:
             raise VstreamError(
                 "a password in an address would appear in plans and logs",
                 hint="use user with password_env or password_file",
