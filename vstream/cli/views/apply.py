@@ -43,7 +43,7 @@ def render_applied(result: ApplyResult, file: str) -> Iterator[Text]:
         )
     elif result.left_paused and any(stage.rule_changes for stage in result.skipped_stages):
         held = "No account was pushed" if file == OPERATOR_PATH else f"{file} was not loaded"
-        yield Text(f"{held}: publishers might be led to what is paused. The run that lets it go on does that, too.")
+        yield Text(f"{held}: publishers might be led to what is paused. The run that lets it go on comes to that, too.")
     if result.unread_servers:
         yield Text(
             f"Nothing was removed: could not read whether the mappings of {', '.join(result.unread_servers)} still use it."
