@@ -71,16 +71,16 @@ class ChangeSender:
 
     async def send(self, change: Change, config: StreamConfig | ConsumerConfig) -> ApplyResult:
         """Send *config*, which completes *change*, and note what is known only afterwards: it is done, refused or uncertain."""
-        is_begun = False
+        is_answered = False
         try:
             if not (isinstance(change, Update) and change.needs_only_note):
                 await _send_until_answered(change, config, self.streams)
-            is_begun = True
+            is_answered = True
             if isinstance(change, Update) and change.dead_sources:
                 await self._note_last_taken(change)
         except VstreamError as failure:
             is_unknown = isinstance(failure, NotReachableError) and not isinstance(failure, NotPermittedError)
-            if is_begun or is_unknown:
+            if is_answered or is_unknown:
                 return ApplyResult(uncertain=(change,), failure=failure)
             return ApplyResult(refused=(change,), failure=failure)
         if isinstance(change, Create) and isinstance(config, StreamConfig):

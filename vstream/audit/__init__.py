@@ -35,14 +35,14 @@ def require_spark() -> None:
 
 
 def run_audit(request: AuditRequest, target: AuditTarget, address: SparkAddress, progress: AuditProgress) -> Report:
-    """As `run.run_audit`, which is imported now, with Spark."""
+    """As `pipeline.run_audit`, which is imported now, with Spark."""
     return import_module("vstream.audit.pipeline").run_audit(request, target, address, progress)  # type: ignore[no-any-return]
 
 
 def open_rounds(
     request: AuditRequest, servers: AuditedServers, progress: AuditProgress
 ) -> AbstractContextManager[Callable[[], Report]]:
-    """As `run.open_rounds`, which is imported now, with Spark."""
+    """As `pipeline.open_rounds`, which is imported now, with Spark."""
     return import_module("vstream.audit.pipeline").open_rounds(request, servers, progress)  # type: ignore[no-any-return]
 
 

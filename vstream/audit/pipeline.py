@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from vstream.audit.extract.from_capture import begin_capture
-from vstream.audit.extract.from_servers import begin_servers, plan_servers, read_servers
-from vstream.audit.extract.from_tables import begin_tables
+from vstream.audit.extract.from_capture import begin_reading_capture
+from vstream.audit.extract.from_servers import begin_reading_servers, plan_servers, read_servers
+from vstream.audit.extract.from_tables import begin_reading_tables
 from vstream.audit.extract.target_reader import AuditInput, TargetReader
 from vstream.audit.follow import make_follower
 from vstream.audit.judge.client_journal import JOURNAL
@@ -40,7 +40,7 @@ from vstream.audit.spark.spark_errors import convert_spark_errors
 from vstream.audit.stages import StageRunner
 from vstream.audit.state.incremental import StateMessages, judge_unverified
 from vstream.audit.tables.audit_tables import AuditTables
-from vstream.audit.tables.context import save_context
+from vstream.audit.tables.context import AuditContext, save_context
 from vstream.audit.tables.table_store import TableStore, publish_results, try_publishing
 from vstream.capture.store import Capture
 
@@ -81,11 +81,11 @@ def begin_reading(request: AuditRequest, target: AuditTarget, address: SparkAddr
     """Begin to read *target*, as far as that needs no Spark. Raises VstreamError if it cannot be read."""
     match target:
         case AuditedServers():
-            return begin_servers(request, target, address, scratch)
+            return begin_reading_servers(request, target, address, scratch)
         case Capture():
-            return begin_capture(request, target)
+            return begin_reading_capture(request, target)
         case AuditedTables():
-            return begin_tables(request, target.uri)
+            return begin_reading_tables(request, target.uri)
 
 
 def read_and_judge(request: AuditRequest, reader: TargetReader, session: AuditSession) -> Report:
@@ -98,17 +98,26 @@ def read_and_judge(request: AuditRequest, reader: TargetReader, session: AuditSe
 
 def judge(request: AuditRequest, audit_input: AuditInput, session: AuditSession) -> Report:
     """Run the stages on *audit_input*: with a state, on what is not verified, unless all results are wanted."""
-    state_messages, is_kept = audit_input.state_messages, request.tables_uri is not None or request.publish is not None
-    runner = StageRunner(
-        store=TableStore(session.spark),
-        context=audit_input.context,
+    state_messages = audit_input.state_messages
+    if state_messages is None or _are_tables_kept(request):
+        return _judge_all(request, audit_input, session)
+    runner = _make_runner(request, audit_input.context, TableStore(session.spark), session)
+    return _judge_unverified(state_messages, audit_input.tables.streams, session, runner)
+
+
+def _are_tables_kept(request: AuditRequest) -> bool:
+    return request.tables_uri is not None or request.publish is not None
+
+
+def _make_runner(request: AuditRequest, context: AuditContext, store: TableStore, session: AuditSession) -> StageRunner:
+    return StageRunner(
+        store=store,
+        context=context,
+        first_stage=request.first_stage,
         max_shown=request.max_shown,
         on_stage=lambda stage: session.progress.begin(stage.value),
-        is_kept=is_kept,
+        is_kept=_are_tables_kept(request),
     )
-    if state_messages is None or is_kept:
-        return _judge_all(request, audit_input, session, runner)
-    return _judge_unverified(state_messages, audit_input.tables.streams, session, runner)
 
 
 def _judge_unverified(
@@ -122,7 +131,7 @@ def _judge_unverified(
             session.spark.catalog.clearCache()
 
 
-def _judge_all(request: AuditRequest, audit_input: AuditInput, session: AuditSession, runner: StageRunner) -> Report:
+def _judge_all(request: AuditRequest, audit_input: AuditInput, session: AuditSession) -> Report:
     """Judge all of *audit_input*, and keep and publish all tables if requested."""
     tables_uri, names = request.tables_uri, request.streams
     tables, context, journal = audit_input.tables, audit_input.context, audit_input.journal
@@ -139,7 +148,7 @@ def _judge_all(request: AuditRequest, audit_input: AuditInput, session: AuditSes
         )
         journal = select_virtuals(journal, names) if journal is not None else None
         context = replace(context, models={name: context.models.get(name, "virtual") for name in names})
-    runner = replace(runner, store=store, context=context, first_stage=request.first_stage)
+    runner = _make_runner(request, context, store, session)
     report = runner.run(tables.messages, tables.streams, journal).report
     if request.publish is not None:
         session.progress.begin("publish")

@@ -121,23 +121,23 @@ class JetStreamAdmin:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def create(self, config: StreamConfig) -> None:
-        """See StreamAdmin."""
+        """See `apply.interfaces.StreamAdmin`."""
         await self._ask_api("STREAM.CREATE", config.name, dict(config.fields))
 
     async def update(self, config: StreamConfig) -> None:
-        """See StreamAdmin."""
+        """See `apply.interfaces.StreamAdmin`."""
         await self._ask_api("STREAM.UPDATE", config.name, dict(config.fields))
 
     async def read(self, name: str) -> StreamConfig:
-        """See StreamAdmin."""
+        """See `apply.interfaces.StreamAdmin`."""
         return StreamConfig(name=name, fields=(await self.info(name))["config"])
 
     async def delete(self, name: str) -> None:
-        """See StreamAdmin."""
+        """See `apply.interfaces.StreamAdmin`."""
         await self._ask_api("STREAM.DELETE", name, None)
 
     async def forget(self, name: str) -> None:
-        """See StreamAdmin. No server answers this request; the stream's own servers carry it out."""
+        """See `apply.interfaces.StreamAdmin`. No server answers this request; the stream's own servers carry it out."""
         until = time.monotonic() + 2 * REQUEST_TIMEOUT
         while await self._is_known(name):
             # Somebody else may have forgotten it, too, and made it again while we waited.
@@ -177,11 +177,11 @@ class JetStreamAdmin:
                 return False
 
     async def create_consumer(self, config: ConsumerConfig) -> None:
-        """See StreamAdmin."""
+        """See `apply.interfaces.StreamAdmin`."""
         await self._send_consumer(config, "create")
 
     async def update_consumer(self, config: ConsumerConfig) -> None:
-        """See StreamAdmin."""
+        """See `apply.interfaces.StreamAdmin`."""
         await self._send_consumer(config, "update")
 
     async def _send_consumer(self, config: ConsumerConfig, action: str) -> None:
@@ -190,7 +190,7 @@ class JetStreamAdmin:
         await self._ask(subject, body)
 
     async def delete_consumer(self, config: ConsumerConfig) -> None:
-        """See StreamAdmin."""
+        """See `apply.interfaces.StreamAdmin`."""
         await self._ask(f"{naming.api_subject('CONSUMER.DELETE', config.stream)}.{config.durable}", None)
 
     async def consumer(self, stream: str, durable: str, *, timeout: float = REQUEST_TIMEOUT) -> ObservedConsumer:

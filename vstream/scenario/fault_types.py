@@ -125,9 +125,9 @@ class FaultType:
     """The same: what was measured."""
     options: tuple[FaultOption, ...] = ()
     stays_open: bool = True
-    """Whether a step of a scenario leaves it open until it is healed. Others end by themselves."""
+    """Whether a step of a scenario leaves it open until it is healed. Else `runner.runner` heals it when the step has injected it."""
     command_stays_open: bool = True
-    """Whether a command leaves it open until it is healed, and takes `--for`."""
+    """Whether a command leaves it open until it is healed, and takes `--for`. Else `cli.chaos.commands` heals it at once."""
     defaults_to_all: bool = False
     """Whether it takes everything if no target is named."""
     requires_option: bool = False

@@ -61,17 +61,17 @@ def _block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -> Blo
     starts = pc.binary_length(numbers).to_numpy() + len(_CRLF)
     bodies, ends = (starts + header_sizes).tolist(), (starts + sizes).tolist()
     after = pa.array([item[end:] for item, end in zip(pieces, ends, strict=True)], pa.binary())
-    nothing, begun = _split_once(after, _CRLF, reverse=True)
-    if pc.max(pc.binary_length(nothing)).as_py():
+    remainder, begun = _split_once(after, _CRLF, reverse=True)
+    if pc.max(pc.binary_length(remainder)).as_py():
         return None
     verb, subject = _split_once(pa.concat_arrays([pa.array([line], pa.binary()), begun.slice(0, len(begun) - 1)]), b" ")
     if not pc.all(pc.equal(verb, pc.if_else(has_headers, _WORD_WITH_HEADERS, _WORD_WITHOUT_HEADERS))).as_py():
         return None
-    nothing_said = pa.nulls(len(pieces), pa.string())
-    header, (source, msg_id, ttl, rollup) = None, (nothing_said,) * 4
+    nulls = pa.nulls(len(pieces), pa.string())
+    header, (source, msg_id, ttl, rollup) = None, (nulls,) * 4
     if header_sizes.any():
-        result = [item[start:body] for item, start, body in zip(pieces, starts.tolist(), bodies, strict=True)]
-        header = pa.array(result, pa.binary())
+        blocks = [item[start:body] for item, start, body in zip(pieces, starts.tolist(), bodies, strict=True)]
+        header = pa.array(blocks, pa.binary())
         source, msg_id, ttl, rollup = parse_headers(header)
     arrays = {
         "seq": _number(pc.list_element(tokens, 0), pa.int64()),
@@ -126,8 +126,8 @@ def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Ar
         named, after = pc.list_element(lines, 1), pc.list_element(lines, 2)
         if pc.all(pc.and_(pc.starts_with(named, SOURCE_LINE[1:]), pc.equal(pc.binary_length(after), 0))).as_py():
             _, source = _split_once(named, b":")
-            nothing = pa.nulls(len(header), pa.string())
-            return pc.ascii_trim_whitespace(decode_text(source)), nothing, nothing, nothing
+            nulls = pa.nulls(len(header), pa.string())
+            return pc.ascii_trim_whitespace(decode_text(source)), nulls, nulls, nulls
     msg_id, ttl, rollup = (_header_value(header, name) for name in (MSG_ID_LINE, TTL_LINE, ROLLUP_LINE))
     return _last_header_value(header, SOURCE_LINE), msg_id, ttl, rollup
 

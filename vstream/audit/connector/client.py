@@ -52,10 +52,10 @@ class SilentServerError(DisconnectedError):
 class Client:
     """One connection to a server, created by `connect`."""
 
-    def __init__(self, server: str, conversation: socket.socket, timeout: float, inbox: str) -> None:
+    def __init__(self, server: str, connected_socket: socket.socket, timeout: float, inbox: str) -> None:
         self.server = server
         self.info: dict[str, Any] = {}
-        self._socket = conversation
+        self._socket = connected_socket
         self._timeout = timeout
         self._rest = b""
         self._buffer = bytearray()
@@ -345,13 +345,13 @@ def _open(access: Access) -> Client:
             problems.append(f"{host}:{port}: an audit cannot use WebSockets: name a `nats://` or `tls://` address")
             continue
         try:
-            conversation = socket.create_connection((host, port), timeout=access.timeout)
+            connected_socket = socket.create_connection((host, port), timeout=access.timeout)
         except OSError as error:
             problems.append(f"{host}:{port}: {_reason(error)}")
             continue
-        conversation.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        conversation.settimeout(access.timeout)
-        client = Client(f"{host}:{port}", conversation, access.timeout, who.inbox)
+        connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected_socket.settimeout(access.timeout)
+        client = Client(f"{host}:{port}", connected_socket, access.timeout, who.inbox)
         try:
             client.handshake(who, tls=endpoint.requires_tls or who.tls is not None)
         except (NotReachableError, OSError) as error:

@@ -59,16 +59,16 @@ class Login:
 
     def options(self, nonce: str | None) -> dict[str, Any]:
         """The login fields of CONNECT. Raises VstreamError if *nonce* must be signed but there is no key."""
-        text: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self.user is not None:
-            text |= {"user": self.user, "pass": self.password or ""}
+            fields |= {"user": self.user, "pass": self.password or ""}
         if self.token is not None:
-            text["auth_token"] = self.token
+            fields["auth_token"] = self.token
         if self.seed is not None and nonce:
             public, signature = _sign(self.seed, nonce.encode())
-            text["sig"] = signature
-            text |= {"jwt": self.jwt} if self.jwt else {"nkey": public}
-        return text
+            fields["sig"] = signature
+            fields |= {"jwt": self.jwt} if self.jwt else {"nkey": public}
+        return fields
 
 
 def load_login(access: Access) -> Login:
@@ -76,11 +76,11 @@ def load_login(access: Access) -> Login:
     context: dict[str, Any] = {}
     if access.context:
         context = _read_context(access.context)
-        existing: dict[str, Any] = {ours: str(context[theirs]) for ours, theirs in _CONTEXT if context.get(theirs)}
+        login_fields: dict[str, Any] = {ours: str(context[theirs]) for ours, theirs in _CONTEXT if context.get(theirs)}
         access = replace(
             access,
             servers=tuple(url.strip() for url in str(context.get("url", "")).split(",") if url.strip()),
-            **existing,
+            **login_fields,
         )
     jwt, seed = _read_credentials(access)
     return Login(

@@ -35,7 +35,7 @@ from vstream.value_class import value_class
 _BATCH_ROWS = 65_536
 
 
-def begin_capture(request: AuditRequest, capture: Capture) -> CaptureReader:
+def begin_reading_capture(request: AuditRequest, capture: Capture) -> CaptureReader:
     """Begin to read *capture*. Raises VstreamError if it is none."""
     messages = sum(stream.messages or 0 for stream in capture.manifest().streams)
     background = begin_background_read(partial(extract_capture, capture))
@@ -96,9 +96,9 @@ def extract_capture(capture: Capture, is_stopped: Event | None = None) -> ArrowT
     for stream in manifest.streams:
         requested = StreamRef(stream=stream.name, region=stream.region, virtual=stream.virtual, role=stream.role)
         read = _batches(capture.read_stored(stream.name), requested, schema) if stream.error is None else iter(())
-        result = list(takewhile(lambda _: is_stopped is None or not is_stopped.is_set(), read))
-        batches += result
-        rows.append(make_stream_row(_make_snapshot(requested, stream, result, manifest, samples)))
+        stream_batches = list(takewhile(lambda _: is_stopped is None or not is_stopped.is_set(), read))
+        batches += stream_batches
+        rows.append(make_stream_row(_make_snapshot(requested, stream, stream_batches, manifest, samples)))
     return ArrowTables(messages=pa.Table.from_batches(batches, schema), streams=rows)
 
 
@@ -131,10 +131,10 @@ def _make_snapshot(
 
 def _find_cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[SourceCursor, ...]:
     """The cursors of *stream* in the last sample that contains it."""
-    existing: Mapping[str, int] = next(
+    positions: Mapping[str, int] = next(
         (sample.sourced[stream.name] for sample in reversed(samples) if stream.name in sample.sourced), {}
     )
-    return tuple(SourceCursor(origin=origin, last_seq=seq) for origin, seq in sorted(existing.items()))
+    return tuple(SourceCursor(origin=origin, last_seq=seq) for origin, seq in sorted(positions.items()))
 
 
 def _batches(messages: Iterator[StoredRecord], stream: StreamRef, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

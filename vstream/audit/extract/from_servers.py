@@ -33,7 +33,7 @@ _LONG_AGE_NS = 3600 * 10**9
 """An age in nanoseconds: what is removed at this age was there, for the most part, when Spark began to start."""
 
 
-def begin_servers(
+def begin_reading_servers(
     request: AuditRequest, servers: AuditedServers, address: SparkAddress, scratch: Path
 ) -> ServersReader:
     """

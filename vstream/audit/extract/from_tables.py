@@ -14,7 +14,7 @@ from vstream.audit.tables.table_store import TableStore
 from vstream.value_class import value_class
 
 
-def begin_tables(request: AuditRequest, uri: str) -> TablesReader:
+def begin_reading_tables(request: AuditRequest, uri: str) -> TablesReader:
     """Count the messages in the tables at *uri*, where that needs no Spark."""
     is_local = uri.startswith(LOCAL_SCHEME)
     count = count_extracted(Path(uri.removeprefix(LOCAL_SCHEME))) if is_local else None
