@@ -249,9 +249,10 @@ async def test_a_cancellation_that_comes_with_the_answer_is_not_lost(server: Jet
         while not connection.client._resp_map:
             await asyncio.sleep(0)
         (answer,) = connection.client._resp_map.values()
-        answer.add_done_callback(lambda _: asking.cancel())
-        with pytest.raises(asyncio.CancelledError):
-            await asking
+        was_running = list[bool]()
+        answer.add_done_callback(lambda _: was_running.append(asking.cancel()))
+        await asyncio.wait([asking])
+        assert [asking.cancelled()] == was_running  # from Python 3.12 on, the request ends first
 
 
 async def test_answers_that_cannot_come_any_more_are_not_waited_for() -> None:
